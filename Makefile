@@ -1,0 +1,33 @@
+.DEFAULT_GOAL := help
+.PHONY: help run test check fmt migrate stop clean
+
+# rustup puts cargo there, and not every shell has it on its PATH.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
+help: ## list these targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F '|' '{ printf "%-16s%s\n", $$1, $$2 }'
+
+run: ## start the server on http://127.0.0.1:8080, with private PostgreSQL and Redis; Ctrl-C ends it all
+	@scripts/run
+
+test: check ## check, then run all tests; TESTARGS='name -- --nocapture' goes to cargo test
+	@scripts/test
+
+check: ## formatting, lints and documentation; needs no services
+	cargo fmt --check
+	cargo clippy --all-targets -- -D warnings
+	RUSTDOCFLAGS='-D warnings' cargo doc --no-deps
+
+fmt: ## format the code
+	cargo fmt
+
+migrate: ## bring the database up to date without starting the server
+	@scripts/run migrate
+
+stop: ## stop private PostgreSQL and Redis servers that were left running
+	@scripts/services stop run test bench
+
+clean: ## stop them, and delete their data and everything built
+	@scripts/services clean run test bench
+	rm -rf .services
+	cargo clean

@@ -1,0 +1,205 @@
+//! What handlers and loops share, and how a server is put together. `main` and the tests start it the same way.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix_web::dev::ServerHandle;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use crate::config::Config;
+use crate::error::Error;
+use crate::events::{Catalogue, Event};
+use crate::ids::EventId;
+use crate::line::{self, Entered};
+use crate::metrics::Metrics;
+use crate::redis::gather::Gather;
+use crate::redis::scripts::Scripts;
+use crate::redis::{self, Link};
+use crate::tickets::{self, Sale, Sold};
+use crate::workers::{self, Workers};
+use crate::{db, http, restore, sync};
+
+/// Database connections of one server: sales are gathered, so a few do.
+const DB_CONNECTIONS: usize = 16;
+
+/// Shared by all threads.
+pub struct App {
+    pub config: Config,
+    pub db: db::Pool,
+    pub redis: deadpool_redis::Pool,
+    pub scripts: Scripts,
+    pub metrics: Arc<Metrics>,
+    pub events: Catalogue,
+    /// Where connections of the pools live: work on them is done here, whichever thread asked for it.
+    pub runtime: Handle,
+    pub seller: Gather<Sale, Sold>,
+    /// Sales to be settled off the request's path.
+    pub unsettled: mpsc::UnboundedSender<sync::Due>,
+    client: ::redis::Client,
+}
+
+impl App {
+    /// Runs work on pooled connections in the background runtime and waits for it. A caller that goes away does not
+    /// stop it halfway.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<T, Error> {
+        self.runtime.spawn(work).await.map_err(|failed| Error::Internal(failed.to_string()))?
+    }
+}
+
+/// What one web worker has to itself: a connection to Redis and the visitors that enter through it, so that a request
+/// wakes no other thread.
+pub struct Lane {
+    pub app: Arc<App>,
+    link: Link,
+    entering: RefCell<HashMap<EventId, Gather<(), Entered>>>,
+}
+
+impl Lane {
+    pub fn new(app: Arc<App>) -> Result<Self, Error> {
+        let link = redis::link(&app.client)?;
+        Ok(Self { app, link, entering: RefCell::default() })
+    }
+
+    pub fn link(&self) -> Link {
+        self.link.clone()
+    }
+
+    /// Where visitors of this worker enter an event together.
+    pub fn entering(&self, event: &Arc<Event>) -> Gather<(), Entered> {
+        let mut entering = self.entering.borrow_mut();
+        let gather = entering.entry(event.id).or_insert_with(|| {
+            let (gather, work) = line::entrance(self.app.clone(), self.link(), event.clone());
+            actix_web::rt::spawn(work);
+            gather
+        });
+        gather.clone()
+    }
+}
+
+/// A server that runs.
+pub struct Server {
+    pub app: Arc<App>,
+    pub addr: SocketAddr,
+    pub management_addr: SocketAddr,
+    web: Web,
+    management: Web,
+    workers: Option<Workers>,
+    settling: JoinHandle<()>,
+}
+
+/// A listener at work: the handle to stop it, and the task that ends when it has.
+type Web = (ServerHandle, JoinHandle<std::io::Result<()>>);
+
+/// Whether the loops run by themselves. Tests can call their steps instead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Loops {
+    Running,
+    ByHand,
+}
+
+/// Connects, brings the database up to date, makes every event ready in Redis, and serves. Needs a multi-threaded
+/// runtime.
+pub async fn start(config: Config, loops: Loops) -> Result<Server, Error> {
+    let listen = |addr: SocketAddr, name: &str| {
+        TcpListener::bind(addr).map_err(|error| Error::Internal(format!("{name}: cannot listen on {addr}: {error}")))
+    };
+    // First, so that a taken port is reported before anything is touched.
+    let listener = listen(config.bind, "ZTICKET_BIND")?;
+    let management_listener = listen(config.management_bind, "ZTICKET_MANAGEMENT_BIND")?;
+
+    let (app, unsettled) = build(config).await?;
+    let settling = app.runtime.spawn(sync::settle_as_they_come(app.clone(), unsettled));
+    for event in app.events.all() {
+        restore::ready(&app, &event).await?;
+        restore::seed(&app, &event).await?;
+    }
+    let workers = (loops == Loops::Running).then(|| workers::start(&app));
+
+    let addr = local_addr(&listener)?;
+    let management_addr = local_addr(&management_listener)?;
+    let web = http::serve(app.clone(), listener)?;
+    let management = http::serve_management(app.clone(), management_listener)?;
+    let spawn = |server: actix_web::dev::Server| (server.handle(), tokio::spawn(server));
+    Ok(Server { app, addr, management_addr, web: spawn(web), management: spawn(management), workers, settling })
+}
+
+async fn build(config: Config) -> Result<(Arc<App>, mpsc::UnboundedReceiver<sync::Due>), Error> {
+    let applied = db::migrate(&config.database_url).await?;
+    if !applied.is_empty() {
+        tracing::info!(migrations = ?applied, "the database was brought up to date");
+    }
+    let db = db::pool(&config.database_url, DB_CONNECTIONS)?;
+    let redis = redis::pool(&config.redis_url)?;
+    redis::check(&redis).await?;
+    let metrics = Arc::new(Metrics::new().map_err(|error| Error::Internal(error.to_string()))?);
+    let scripts = Scripts::new(metrics.clone());
+    scripts.load(&mut redis.get().await?).await?;
+
+    let mut conn = db.get().await?;
+    let master = match config.token_keys.clone() {
+        Some(keys) => keys,
+        None => db::signing_keys::load_or_create(&mut conn).await?,
+    };
+    if db::events::create_default(&mut conn, config.seat_count).await? {
+        tracing::info!(seats = config.seat_count, "the default event was made");
+    }
+    drop(conn);
+    let events = Catalogue::new(master);
+    events.refresh(&db, Duration::ZERO).await?;
+
+    let (unsettled, to_settle) = mpsc::unbounded_channel();
+    let (seller, selling) = tickets::seller(db.clone(), metrics.clone(), unsettled.clone());
+    let runtime = Handle::current();
+    runtime.spawn(selling);
+    let client = ::redis::Client::open(config.redis_url.as_str())?;
+    let app = App { config, db, redis, scripts, metrics, events, runtime, seller, unsettled, client };
+    Ok((Arc::new(app), to_settle))
+}
+
+fn local_addr(listener: &TcpListener) -> Result<SocketAddr, Error> {
+    listener.local_addr().map_err(|error| Error::Internal(error.to_string()))
+}
+
+impl Server {
+    /// Finishes what was accepted, settles what was sold, and notes that the stop was in good order.
+    pub async fn stop(self) {
+        let Self { app, web, management, workers, settling, .. } = self;
+        let (handle, task) = web;
+        handle.stop(true).await;
+        let _ = task.await;
+        if let Some(workers) = workers {
+            workers.stop().await;
+        }
+        if let Err(error) = sync::step(&app).await {
+            tracing::warn!(%error, "sales are left to be settled by the next server");
+        }
+        settling.abort();
+        restore::park(&app).await;
+        let (handle, task) = management;
+        handle.stop(false).await;
+        let _ = task.await;
+    }
+
+    /// Ends at once, as a crash would: nothing is finished or settled.
+    pub async fn crash(self) {
+        if let Some(workers) = self.workers {
+            workers.abort();
+        }
+        self.settling.abort();
+        self.web.0.stop(false).await;
+        self.management.0.stop(false).await;
+    }
+
+    /// Resolves when the server ended by itself, which it should not.
+    pub async fn ended(&mut self) {
+        let _ = (&mut self.web.1).await;
+    }
+}

@@ -1,0 +1,106 @@
+//! PostgreSQL: the pool, the migrations, and one file of queries per table. Rules and transactions live in the stage
+//! that owns them.
+
+pub mod events;
+#[rustfmt::skip]
+pub mod schema;
+pub mod signing_keys;
+pub mod tickets;
+
+use std::time::Duration;
+
+use diesel::sql_types::{BigInt, Bool};
+use diesel::{ConnectionError, QueryableByName};
+use diesel_async::pooled_connection::deadpool::{Object, Pool as DeadPool};
+use diesel_async::pooled_connection::{AsyncDieselConnectionManager, ManagerConfig, RecyclingMethod};
+use diesel_async::{AsyncConnection, AsyncMigrationHarness, AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
+use diesel_migrations::{EmbeddedMigrations, MigrationHarness, embed_migrations};
+use futures_util::FutureExt;
+
+use crate::error::Error;
+use crate::ids::EventId;
+
+pub const MIGRATIONS: EmbeddedMigrations = embed_migrations!();
+
+pub type Pool = DeadPool<AsyncPgConnection>;
+pub type Conn = Object<AsyncPgConnection>;
+
+const WAIT: Duration = Duration::from_secs(2);
+/// The lock servers that start together take turns by while they migrate.
+const MIGRATION_LOCK: i64 = 0x007a_7469_636b;
+
+pub fn pool(url: &str, size: usize) -> Result<Pool, Error> {
+    let mut config = ManagerConfig::default();
+    // A broken connection is found out by its first use and then replaced; asking beforehand costs every caller.
+    config.recycling_method = RecyclingMethod::Fast;
+    config.custom_setup = Box::new(|url| connect(url).boxed());
+    let manager = AsyncDieselConnectionManager::<AsyncPgConnection>::new_with_config(url, config);
+    DeadPool::builder(manager)
+        .max_size(size)
+        .wait_timeout(Some(WAIT))
+        .create_timeout(Some(WAIT))
+        .recycle_timeout(Some(WAIT))
+        .runtime(deadpool_redis::Runtime::Tokio1)
+        .build()
+        .map_err(|error| Error::Internal(error.to_string()))
+}
+
+async fn connect(url: &str) -> Result<AsyncPgConnection, ConnectionError> {
+    let mut conn = AsyncPgConnection::establish(url).await?;
+    conn.batch_execute("SET statement_timeout = '5s'; SET idle_in_transaction_session_timeout = '10s'")
+        .await
+        .map_err(ConnectionError::CouldntSetupConfiguration)?;
+    Ok(conn)
+}
+
+/// Brings the database up to date. Servers that start together take turns.
+pub async fn migrate(url: &str) -> Result<Vec<String>, Error> {
+    let mut conn = AsyncPgConnection::establish(url).await.map_err(|error| Error::DatabasePool(error.to_string()))?;
+    while !try_lock(&mut conn, MIGRATION_LOCK).await? {
+        tracing::info!("another server migrates the database, waiting for it");
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    // The lock goes with the connection.
+    let mut harness = AsyncMigrationHarness::new(conn);
+    let applied = harness.run_pending_migrations(MIGRATIONS).map_err(|error| Error::Internal(error.to_string()))?;
+    Ok(applied.iter().map(ToString::to_string).collect())
+}
+
+/// Runs `work` while no other server does the same for this event; `None` if another one is at it.
+pub async fn alone<T>(
+    pool: &Pool,
+    event: EventId,
+    work: impl Future<Output = Result<T, Error>>,
+) -> Result<Option<T>, Error> {
+    let mut conn = pool.get().await?;
+    let key = i64::from(event.get()) | (0x7a74 << 32);
+    if !try_lock(&mut conn, key).await? {
+        return Ok(None);
+    }
+    let outcome = work.await;
+    let unlocked: Result<Flag, _> =
+        diesel::sql_query("SELECT pg_advisory_unlock($1) AS flag").bind::<BigInt, _>(key).get_result(&mut conn).await;
+    if !unlocked.is_ok_and(|row| row.flag) {
+        // A session that may still have the lock must not go back to the pool.
+        drop(Object::take(conn));
+    }
+    outcome.map(Some)
+}
+
+#[derive(QueryableByName)]
+struct Flag {
+    #[diesel(sql_type = Bool)]
+    flag: bool,
+}
+
+async fn try_lock(conn: &mut AsyncPgConnection, key: i64) -> Result<bool, Error> {
+    let row: Flag =
+        diesel::sql_query("SELECT pg_try_advisory_lock($1) AS flag").bind::<BigInt, _>(key).get_result(conn).await?;
+    Ok(row.flag)
+}
+
+/// One round trip, to see that the database answers.
+pub async fn ping(pool: &Pool) -> Result<(), Error> {
+    pool.get().await?.batch_execute("SELECT 1").await?;
+    Ok(())
+}

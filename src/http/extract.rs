@@ -1,0 +1,155 @@
+//! What handlers take: who asks, about which event. Raw text ends here.
+
+use std::str::FromStr;
+use std::sync::Arc;
+
+use actix_web::dev::Payload;
+use actix_web::error::JsonPayloadError;
+use actix_web::web::{Data, Json};
+use actix_web::{FromRequest, HttpRequest};
+use futures_util::future::LocalBoxFuture;
+use serde::de::DeserializeOwned;
+
+use crate::app::Lane;
+use crate::error::Error;
+use crate::events::Event;
+use crate::ids::EventId;
+use crate::token::Token;
+
+const TOKEN_HEADER: &str = "X-Queue-Token";
+
+/// The event a request names in its path; `None` under `/api` itself.
+fn named_event(request: &HttpRequest) -> Result<Option<EventId>, Error> {
+    let named = request.match_info().get("event");
+    named.map(|text| text.parse().map_err(|_| Error::EventNotFound)).transpose()
+}
+
+fn lane(request: &HttpRequest) -> Result<Data<Lane>, Error> {
+    request.app_data::<Data<Lane>>().cloned().ok_or_else(|| Error::Internal("no way to Redis".to_owned()))
+}
+
+/// A token with its event, which is the one named in the path if one is named there.
+async fn open(request: &HttpRequest, text: &str) -> Result<(Token, Arc<Event>), Error> {
+    let lane = lane(request)?;
+    let named = named_event(request)?;
+    let (token, event) = lane.app.events.open(&lane.app.db, text).await?;
+    if named.is_some_and(|named| named != token.event()) {
+        return Err(Error::TokenNotFound);
+    }
+    Ok((token, event))
+}
+
+/// The header's text: `None` if there is none. Anything that is no plain text is no token.
+fn header(request: &HttpRequest) -> Result<Option<String>, Error> {
+    let Some(value) = request.headers().get(TOKEN_HEADER) else { return Ok(None) };
+    value.to_str().map(|text| Some(text.to_owned())).map_err(|_| Error::TokenNotFound)
+}
+
+/// The event a request is about: the one in the path, or the default one.
+pub struct About(pub Arc<Event>);
+
+/// The owner of the token in the path.
+pub struct Holder(pub Token, pub Arc<Event>);
+
+/// The owner of the token in the header, which must be there.
+pub struct Visitor(pub Token, pub Arc<Event>);
+
+/// The event of the token in the header, or of the path, or the default one.
+pub struct Looker(pub Option<Token>, pub Arc<Event>);
+
+/// A value of the path. What cannot be one is an error of its own kind.
+pub struct Part<T>(pub T);
+
+/// A JSON body.
+pub struct Body<T>(pub T);
+
+macro_rules! extract {
+    ($name:ty, |$request:ident| $body:expr) => {
+        impl FromRequest for $name {
+            type Error = Error;
+            type Future = LocalBoxFuture<'static, Result<Self, Error>>;
+
+            fn from_request($request: &HttpRequest, _: &mut Payload) -> Self::Future {
+                let $request = $request.clone();
+                Box::pin(async move { $body })
+            }
+        }
+    };
+}
+
+extract!(About, |request| {
+    let lane = lane(&request)?;
+    match named_event(&request)? {
+        Some(event) => Ok(About(lane.app.events.get(&lane.app.db, event).await?)),
+        None => Ok(About(lane.app.events.default()?)),
+    }
+});
+
+extract!(Holder, |request| {
+    let text = request.match_info().get("uuid").unwrap_or_default();
+    let (token, event) = open(&request, text).await?;
+    Ok(Holder(token, event))
+});
+
+extract!(Visitor, |request| {
+    let text = header(&request)?.ok_or(Error::Unauthorized)?;
+    let (token, event) = open(&request, &text).await?;
+    Ok(Visitor(token, event))
+});
+
+extract!(Looker, |request| {
+    match header(&request)? {
+        Some(text) => open(&request, &text).await.map(|(token, event)| Looker(Some(token), event)),
+        None => About::extract(&request).await.map(|About(event)| Looker(None, event)),
+    }
+});
+
+/// A kind of path value: where it stands, and what is said when it is none.
+pub trait PathValue: FromStr {
+    const NAME: &'static str;
+    const WRONG: fn() -> Error;
+}
+
+impl PathValue for crate::ids::SeatNumber {
+    const NAME: &'static str = "seat";
+    const WRONG: fn() -> Error = || Error::InvalidSeat;
+}
+
+impl PathValue for crate::ids::TicketId {
+    const NAME: &'static str = "ticket";
+    const WRONG: fn() -> Error = || Error::TicketNotFound;
+}
+
+impl<T: PathValue> FromRequest for Part<T> {
+    type Error = Error;
+    type Future = std::future::Ready<Result<Self, Error>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        let text = request.match_info().get(T::NAME).unwrap_or_default();
+        std::future::ready(text.parse().map(Part).map_err(|_| (T::WRONG)()))
+    }
+}
+
+impl<T: DeserializeOwned + 'static> FromRequest for Body<T> {
+    type Error = actix_web::Error;
+    type Future = LocalBoxFuture<'static, Result<Self, actix_web::Error>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let body = Json::<T>::from_request(request, payload);
+        Box::pin(async move { body.await.map(|Json(body)| Body(body)) })
+    }
+}
+
+/// What is said about a body that cannot be read. The parser's words repeat parts of it, so they are not passed on.
+pub fn bad_body(error: &JsonPayloadError) -> Error {
+    match error {
+        JsonPayloadError::OverflowKnownLength { .. } | JsonPayloadError::Overflow { .. } => Error::PayloadTooLarge,
+        JsonPayloadError::ContentType => {
+            Error::InvalidRequest("Send JSON, with Content-Type: application/json.".to_owned())
+        }
+        JsonPayloadError::Deserialize(error) if error.is_data() => {
+            Error::InvalidRequest("The JSON lacks a field or has one of the wrong kind.".to_owned())
+        }
+        _ => Error::InvalidRequest("The body is not valid JSON.".to_owned()),
+    }
+}

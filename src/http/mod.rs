@@ -1,0 +1,162 @@
+//! The web: every route in one table. Handlers extract, call and render; rules live in the stages.
+
+mod extract;
+mod management;
+mod queue;
+mod seats;
+mod tickets;
+
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use actix_web::dev::{Server, Service, ServiceResponse};
+use actix_web::http::Method;
+use actix_web::http::header::{CACHE_CONTROL, HeaderValue};
+use actix_web::middleware::Compress;
+use actix_web::web::{self, Data, JsonConfig, ServiceConfig};
+use actix_web::{App as Web, HttpResponse, HttpServer, Resource, Route, guard};
+
+use crate::app::{App, Lane};
+use crate::error::Error;
+
+/// A purchase is some twenty bytes; nothing needs more than this.
+const BODY_LIMIT: usize = 16 * 1024;
+/// Accepted requests get so long to finish when the server stops.
+const STOP_SECONDS: u64 = 20;
+/// Answers about a person are nobody else's.
+const PRIVATE: (actix_web::http::header::HeaderName, &str) = (CACHE_CONTROL, "no-store");
+
+/// The same handlers under `/api` and under `/api/events/{event}`.
+fn api(config: &mut ServiceConfig) {
+    config
+        .service(path("/queues/tokens", "POST").route(post(queue::enter)))
+        .service(
+            path("/queues/tokens/{uuid}", "GET, HEAD, DELETE").route(get(queue::status)).route(delete(queue::leave)),
+        )
+        .service(path("/seats", "GET, HEAD").route(get(seats::map)).wrap(Compress::default()))
+        .service(path("/seats/available-count", "GET, HEAD").route(get(seats::available)))
+        .service(path("/seats/{seat}/hold", "POST, DELETE").route(post(seats::hold)).route(delete(seats::release)))
+        .service(path("/tickets", "POST").route(post(tickets::buy)))
+        .service(path("/tickets/{ticket}", "GET, HEAD").route(get(tickets::find)));
+}
+
+fn routes(config: &mut ServiceConfig) {
+    config
+        .app_data(JsonConfig::default().limit(BODY_LIMIT).error_handler(|error, _| extract::bad_body(&error).into()))
+        .service(path("/livez", "GET, HEAD").route(get(livez)))
+        .service(web::scope("/api/events/{event}").configure(api).default_service(web::to(not_found)))
+        .service(web::scope("/api").configure(api).default_service(web::to(not_found)))
+        .default_service(web::to(not_found));
+}
+
+fn path(pattern: &str, allowed: &'static str) -> Resource {
+    web::resource(pattern)
+        .default_service(web::to(move || async move { Err::<HttpResponse, _>(Error::MethodNotAllowed(allowed)) }))
+}
+
+fn get<F, Args>(handler: F) -> Route
+where
+    F: actix_web::Handler<Args>,
+    Args: actix_web::FromRequest + 'static,
+    F::Output: actix_web::Responder + 'static,
+{
+    web::route().guard(guard::Any(guard::Get()).or(guard::Head())).to(handler)
+}
+
+fn post<F, Args>(handler: F) -> Route
+where
+    F: actix_web::Handler<Args>,
+    Args: actix_web::FromRequest + 'static,
+    F::Output: actix_web::Responder + 'static,
+{
+    web::method(Method::POST).to(handler)
+}
+
+fn delete<F, Args>(handler: F) -> Route
+where
+    F: actix_web::Handler<Args>,
+    Args: actix_web::FromRequest + 'static,
+    F::Output: actix_web::Responder + 'static,
+{
+    web::method(Method::DELETE).to(handler)
+}
+
+/// Alive: a constant, touching nothing.
+async fn livez() -> &'static str {
+    "ok"
+}
+
+async fn not_found() -> Result<HttpResponse, Error> {
+    Err(Error::NotFound)
+}
+
+pub fn serve(app: Arc<App>, listener: TcpListener) -> Result<Server, Error> {
+    let server = HttpServer::new(move || {
+        let lane = Lane::new(app.clone());
+        let measured = app.clone();
+        Web::new()
+            .wrap_fn(move |request, service| {
+                let (app, started) = (measured.clone(), Instant::now());
+                let answer = service.call(request);
+                async move {
+                    let response = answer.await?;
+                    measure(&app, &response, started.elapsed());
+                    Ok(response)
+                }
+            })
+            .configure(move |config| match lane {
+                Ok(lane) => drop(config.app_data(Data::new(lane))),
+                // Handlers then answer 500, and this line says why.
+                Err(error) => tracing::error!(%error, "a web worker has no way to Redis"),
+            })
+            .configure(routes)
+    })
+    .shutdown_timeout(STOP_SECONDS)
+    .client_request_timeout(Duration::from_secs(5))
+    .disable_signals()
+    .listen(listener)
+    .map_err(|error| Error::Internal(error.to_string()))?;
+    Ok(server.run())
+}
+
+/// Routes are counted by their pattern, never by their path: paths are many, and some hold tokens.
+fn measure<B>(app: &App, response: &ServiceResponse<B>, elapsed: Duration) {
+    let request = response.request();
+    let method = match request.method().as_str() {
+        known @ ("GET" | "HEAD" | "POST" | "PUT" | "DELETE" | "OPTIONS" | "PATCH") => known,
+        _ => "other",
+    };
+    let pattern = request.match_pattern();
+    let route = pattern.as_deref().unwrap_or("none");
+    app.metrics.requests.with_label_values(&[method, route, response.status().as_str()]).inc();
+    app.metrics.request_seconds.with_label_values(&[method, route]).observe(elapsed.as_secs_f64());
+    tracing::debug!(method, route, status = response.status().as_u16(), ?elapsed, "answered");
+}
+
+/// A JSON answer that is nobody else's.
+fn private<T: serde::Serialize>(body: &T) -> HttpResponse {
+    let mut response = HttpResponse::Ok().json(body);
+    response.headers_mut().insert(PRIVATE.0, HeaderValue::from_static(PRIVATE.1));
+    response
+}
+
+fn no_content() -> HttpResponse {
+    HttpResponse::NoContent().insert_header(PRIVATE).finish()
+}
+
+/// Health and metrics, on an address of their own.
+pub fn serve_management(app: Arc<App>, listener: TcpListener) -> Result<Server, Error> {
+    let server = HttpServer::new(move || {
+        Web::new()
+            .app_data(Data::from(app.clone()))
+            .service(path("/actuator/health", "GET, HEAD").route(get(management::health)))
+            .service(path("/actuator/prometheus", "GET, HEAD").route(get(management::prometheus)))
+            .default_service(web::to(not_found))
+    })
+    .workers(1)
+    .disable_signals()
+    .listen(listener)
+    .map_err(|error| Error::Internal(error.to_string()))?;
+    Ok(server.run())
+}

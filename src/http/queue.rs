@@ -1,0 +1,23 @@
+//! `/queues/tokens`: stage 1.
+
+use actix_web::HttpResponse;
+use actix_web::web::Data;
+
+use crate::app::Lane;
+use crate::error::Error;
+use crate::http::extract::{About, Holder};
+use crate::http::{no_content, private};
+use crate::line;
+
+pub async fn enter(lane: Data<Lane>, About(event): About) -> Result<HttpResponse, Error> {
+    Ok(private(&line::enter(&lane, &event).await?))
+}
+
+pub async fn status(lane: Data<Lane>, Holder(token, event): Holder) -> Result<HttpResponse, Error> {
+    Ok(private(&line::status(&lane.app, &event, token).await?))
+}
+
+pub async fn leave(lane: Data<Lane>, Holder(token, event): Holder) -> Result<HttpResponse, Error> {
+    line::leave(&lane, &event, token).await?;
+    Ok(no_content())
+}

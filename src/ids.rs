@@ -1,0 +1,156 @@
+//! The numbers everything else speaks in. Parsed at the edge; inside, no bare integer or string stands for one of them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// An event: one dated performance. 1 to 2^24 - 1, because a token has 24 bits for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
+pub struct EventId(u32);
+
+impl EventId {
+    pub const MAX: u32 = (1 << 24) - 1;
+
+    pub fn new(id: u32) -> Option<Self> {
+        (1..=Self::MAX).contains(&id).then_some(Self(id))
+    }
+
+    pub fn get(self) -> u32 {
+        self.0
+    }
+
+    /// As the database has it. Fits: 24 bits.
+    pub fn db(self) -> i32 {
+        self.0.cast_signed()
+    }
+}
+
+impl TryFrom<i32> for EventId {
+    type Error = BadNumber;
+
+    fn try_from(id: i32) -> Result<Self, BadNumber> {
+        u32::try_from(id).ok().and_then(Self::new).ok_or(BadNumber)
+    }
+}
+
+impl FromStr for EventId {
+    type Err = BadNumber;
+
+    fn from_str(text: &str) -> Result<Self, BadNumber> {
+        decimal(text).and_then(Self::new).ok_or(BadNumber)
+    }
+}
+
+impl fmt::Display for EventId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A place in an event's line: a sequence number that is given out once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Place(pub u32);
+
+impl Place {
+    pub fn db(self) -> i64 {
+        i64::from(self.0)
+    }
+
+    pub fn from_db(place: i64) -> Option<Self> {
+        u32::try_from(place).ok().map(Self)
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A seat of an event, counted from 1. Whether the event has it is for the seat map to say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SeatNumber(pub u32);
+
+impl SeatNumber {
+    pub fn db(self) -> i32 {
+        i32::try_from(self.0).unwrap_or(i32::MAX)
+    }
+
+    /// The seat at this position of the map.
+    pub fn at(index: usize) -> Self {
+        Self(u32::try_from(index).map_or(u32::MAX, |index| index.saturating_add(1)))
+    }
+
+    /// Its position in the map, if it can have one.
+    pub fn index(self) -> Option<usize> {
+        usize::try_from(self.0).ok()?.checked_sub(1)
+    }
+}
+
+impl FromStr for SeatNumber {
+    type Err = BadNumber;
+
+    fn from_str(text: &str) -> Result<Self, BadNumber> {
+        decimal(text).map(Self).ok_or(BadNumber)
+    }
+}
+
+impl fmt::Display for SeatNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The number on a ticket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(transparent)]
+pub struct TicketId(pub Uuid);
+
+impl FromStr for TicketId {
+    type Err = BadNumber;
+
+    fn from_str(text: &str) -> Result<Self, BadNumber> {
+        Uuid::try_parse(text).map(Self).map_err(|_| BadNumber)
+    }
+}
+
+impl fmt::Display for TicketId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not a number of the expected kind")]
+pub struct BadNumber;
+
+/// Plain decimal digits only: no sign, no space, no leading zero, so that every number has one spelling.
+fn decimal(text: &str) -> Option<u32> {
+    let plain = text.bytes().all(|b| b.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
+    plain.then(|| text.parse().ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_has_one_spelling() {
+        assert_eq!("7".parse(), Ok(SeatNumber(7)));
+        assert_eq!("0".parse(), Ok(SeatNumber(0)));
+        for odd in ["", "+7", "-7", "07", " 7", "7 ", "7.0", "4294967296", "７", "1e3"] {
+            assert_eq!(odd.parse::<SeatNumber>(), Err(BadNumber), "{odd:?}");
+        }
+    }
+
+    #[test]
+    fn an_event_id_fits_a_token() {
+        assert_eq!("16777215".parse::<EventId>().map(EventId::get), Ok(EventId::MAX));
+        assert_eq!("16777216".parse::<EventId>(), Err(BadNumber));
+        assert_eq!("0".parse::<EventId>(), Err(BadNumber));
+    }
+}

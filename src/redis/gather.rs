@@ -1,0 +1,93 @@
+//! Calls that arrive together travel together. While one batch is under way the next one gathers, so that a batch is
+//! as large as the load makes it and a lone call does not wait: there is no timer.
+
+use std::future::Future;
+
+use tokio::sync::{mpsc, oneshot};
+
+use crate::error::Error;
+
+/// Where callers hand in. Cloning it hands in to the same batches.
+pub struct Gather<Q, A> {
+    queue: mpsc::Sender<(Q, oneshot::Sender<Result<A, Error>>)>,
+    what: &'static str,
+}
+
+/// Questions that were gathered, each with whoever waits for its answer.
+pub type Batch<Q, A> = Vec<(Q, oneshot::Sender<Result<A, Error>>)>;
+
+impl<Q, A> Clone for Gather<Q, A> {
+    fn clone(&self) -> Self {
+        Self { queue: self.queue.clone(), what: self.what }
+    }
+}
+
+impl<Q, A> Gather<Q, A> {
+    /// Returns the handle and the loop that serves it, to be spawned by the caller. At most `waiting` calls queue up;
+    /// `serve` gets up to `most` of them at once.
+    pub fn new<S, F>(what: &'static str, waiting: usize, most: usize, mut serve: S) -> (Self, impl Future<Output = ()>)
+    where
+        S: FnMut(Batch<Q, A>) -> F,
+        F: Future<Output = ()>,
+    {
+        let (queue, mut asked) = mpsc::channel(waiting);
+        let work = async move {
+            loop {
+                let mut batch = Vec::new();
+                if asked.recv_many(&mut batch, most).await == 0 {
+                    return;
+                }
+                serve(batch).await;
+            }
+        };
+        (Self { queue, what }, work)
+    }
+
+    /// Hands one call in and waits for its answer. Refuses at once where too many wait already.
+    pub async fn ask(&self, question: Q) -> Result<A, Error> {
+        let (answer, answered) = oneshot::channel();
+        self.queue.try_send((question, answer)).map_err(|_| Error::Overloaded(self.what))?;
+        answered.await.map_err(|_| Error::Internal(format!("{} was dropped", self.what)))?
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    #[tokio::test]
+    async fn calls_made_together_are_served_together_and_a_lone_one_at_once() {
+        let sizes = Rc::new(RefCell::new(Vec::new()));
+        let seen = sizes.clone();
+        let (gather, work) = Gather::new("test", 100, 10, move |batch: Batch<u32, u32>| {
+            seen.borrow_mut().push(batch.len());
+            async move {
+                for (question, answer) in batch {
+                    let _ = answer.send(Ok(question * 2));
+                }
+            }
+        });
+        let calls = async {
+            assert_eq!(gather.ask(21).await.unwrap(), 42);
+            let answers = futures_util::future::join_all((0..25).map(|n| gather.ask(n))).await;
+            assert!(answers.into_iter().enumerate().all(|(n, answer)| answer.unwrap() as usize == n * 2));
+            drop(gather);
+        };
+        tokio::join!(work, calls);
+        assert_eq!(*sizes.borrow(), [1, 10, 10, 5]);
+    }
+
+    #[tokio::test]
+    async fn a_full_queue_refuses_instead_of_piling_up() {
+        let (gather, _idle) = Gather::new("test", 1, 1, |_: Batch<(), ()>| async {});
+        let first = gather.ask(());
+        let second = async { gather.ask(()).await };
+        tokio::select! {
+            biased;
+            _ = first => panic!("nobody serves"),
+            refused = second => assert!(matches!(refused, Err(Error::Overloaded("test")))),
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Stage 5: telling Redis what PostgreSQL sold or took back, and putting right what Redis forgot. Every step can be
+//! repeated: a message that is no news changes nothing.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use uuid::Uuid;
+
+use crate::app::App;
+use crate::db;
+use crate::db::tickets::{CANCELLED, NewTicket, SoldRow, UnsettledRow};
+use crate::error::Error;
+use crate::events::Event;
+use crate::ids::{EventId, Place, SeatNumber};
+use crate::redis::keys::Key;
+use crate::redis::scripts::Settlement;
+
+/// Most messages in one script call.
+const TOGETHER: usize = 1000;
+/// How often every event is compared with the database.
+const AUDIT_EVERY: Duration = Duration::from_secs(60);
+
+/// A sale or cancel Redis has to be told of.
+#[derive(Debug, Clone)]
+pub struct Due {
+    ticket: Uuid,
+    event: EventId,
+    settlement: Settlement,
+}
+
+impl Due {
+    pub fn sold(ticket: &NewTicket, row: &SoldRow) -> Self {
+        let settlement = Settlement { seat: ticket.seat, version: row.seat_version, sold: true, place: ticket.place };
+        Self { ticket: row.id, event: ticket.event, settlement }
+    }
+
+    fn from_row(row: &UnsettledRow) -> Option<Self> {
+        let settlement = settlement(row.seat_number, row.seat_version, &row.status, row.place)?;
+        Some(Self { ticket: row.id, event: EventId::try_from(row.event_id).ok()?, settlement })
+    }
+}
+
+fn settlement(seat: i32, version: i64, status: &str, place: i64) -> Option<Settlement> {
+    let (seat, place) = (SeatNumber(u32::try_from(seat).ok()?), Place::from_db(place)?);
+    Some(Settlement { seat, version, sold: status != CANCELLED, place })
+}
+
+/// Settles sales as they are made, many together. What fails here the sweep takes up.
+pub async fn settle_as_they_come(app: Arc<App>, mut unsettled: mpsc::UnboundedReceiver<Due>) {
+    let mut due = Vec::new();
+    while unsettled.recv_many(&mut due, TOGETHER).await > 0 {
+        if let Err(error) = settle(&app, &due).await {
+            tracing::warn!(%error, sales = due.len(), "sales are left to the sync sweep");
+        }
+        due.clear();
+    }
+}
+
+/// One sweep: takes up whatever is not settled, by whichever server it was sold.
+pub async fn step(app: &App) -> Result<Duration, Error> {
+    loop {
+        let rows = db::tickets::unsettled(&mut app.db.get().await?, TOGETHER as i64).await?;
+        let due: Vec<Due> = rows.iter().filter_map(Due::from_row).collect();
+        settle(app, &due).await?;
+        if rows.len() < TOGETHER {
+            return Ok(Duration::from_millis(app.config.policy.sync_interval_ms));
+        }
+    }
+}
+
+/// Tells Redis, then notes in the database that it was told.
+async fn settle(app: &App, due: &[Due]) -> Result<(), Error> {
+    let mut by_event: HashMap<EventId, Vec<&Due>> = HashMap::new();
+    for one in due {
+        by_event.entry(one.event).or_default().push(one);
+    }
+    for (event, due) in by_event {
+        let event = app.events.get(&app.db, event).await?;
+        let messages: Vec<Settlement> = due.iter().map(|due| due.settlement).collect();
+        let mut conn = app.redis.get().await?;
+        for messages in messages.chunks(TOGETHER) {
+            app.scripts.settle(&mut conn, &event.keys, messages).await?;
+        }
+        let told: Vec<(Uuid, i64)> = due.iter().map(|due| (due.ticket, due.settlement.version)).collect();
+        db::tickets::mark_settled(&mut app.db.get().await?, &told).await?;
+        app.metrics.settled.with_label_values(&[&event.id.to_string()]).inc_by(told.len() as u64);
+    }
+    Ok(())
+}
+
+/// Compares every event with the database.
+pub async fn audit_step(app: &App) -> Result<Duration, Error> {
+    for event in app.events.all() {
+        match audit(app, &event).await {
+            Ok(_) | Err(Error::Unready) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(AUDIT_EVERY)
+}
+
+/// Re-sends what Redis does not know, with its versions. Redis is read first: a sale made in between is then simply
+/// sent once more. Returns how many seats were put right.
+pub async fn audit(app: &App, event: &Event) -> Result<u64, Error> {
+    let mut conn = app.redis.get().await?;
+    let (states, versions): (Vec<u8>, HashMap<u32, i64>) = redis::pipe()
+        .atomic()
+        .get(event.keys.get(Key::Seats))
+        .hgetall(event.keys.get(Key::Versions))
+        .query_async(&mut conn)
+        .await?;
+    let words = db::tickets::last_words(&mut app.db.get().await?, event.id).await?;
+    let words: Vec<Settlement> =
+        words.iter().filter_map(|(seat, version, status, place)| settlement(*seat, *version, status, *place)).collect();
+
+    let forgotten: Vec<Settlement> =
+        words.iter().filter(|word| versions.get(&word.seat.0).copied().unwrap_or(0) < word.version).copied().collect();
+    let mut repaired = 0;
+    for messages in forgotten.chunks(TOGETHER) {
+        repaired += app.scripts.settle(&mut conn, &event.keys, messages).await?;
+    }
+    let label = event.id.to_string();
+    if repaired > 0 {
+        tracing::warn!(event = %event.id, repaired, "Redis had forgotten sales or cancels");
+        app.metrics.repaired.with_label_values(&[&label]).inc_by(repaired);
+    }
+    let sold: std::collections::HashSet<u32> = words.iter().filter(|word| word.sold).map(|word| word.seat.0).collect();
+    let unexplained = (1..).zip(&states).filter(|(seat, state)| **state == b's' && !sold.contains(seat)).count();
+    if unexplained > 0 {
+        tracing::error!(event = %event.id, unexplained, "Redis calls seats sold that the database does not know of");
+    }
+    app.metrics.unexplained.with_label_values(&[&label]).set(i64::try_from(unexplained).unwrap_or(i64::MAX));
+    Ok(repaired)
+}

@@ -1,0 +1,40 @@
+//! Logs: readable in a terminal, JSON on request. Tokens and secrets never reach them in full.
+
+use std::io::IsTerminal;
+
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::ParseError;
+
+use crate::config::LogFormat;
+
+pub fn start(filter: &str, format: LogFormat) -> Result<(), ParseError> {
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(EnvFilter::try_new(filter)?)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal());
+    // A second start in one process (tests) keeps the first logger.
+    let _ = match format {
+        LogFormat::Text => builder.with_target(false).try_init(),
+        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+    };
+    Ok(())
+}
+
+/// An address without its password, for log lines.
+pub fn without_password(url: &str) -> String {
+    match (url.split_once("://"), url.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),
+        _ => url.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_left_out_of_log_lines() {
+        assert_eq!(without_password("postgres://me:p@ss@host:5432/db"), "postgres://host:5432/db");
+        assert_eq!(without_password("redis://host:6379/"), "redis://host:6379/");
+    }
+}
