@@ -7,9 +7,12 @@ use tracing_subscriber::filter::ParseError;
 
 use crate::config::LogFormat;
 
+/// Whatever is asked for: the database driver writes the values of its statements, tokens among them, at debug level.
+const ALWAYS: &str = "tokio_postgres=info,actix_server=warn";
+
 pub fn start(filter: &str, format: LogFormat) -> Result<(), ParseError> {
     let builder = tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::try_new(filter)?)
+        .with_env_filter(EnvFilter::try_new(format!("{filter},{ALWAYS}"))?)
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal());
     // A second start in one process (tests) keeps the first logger.

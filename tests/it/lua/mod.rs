@@ -1,0 +1,1 @@
+//! The scripts, one by one.

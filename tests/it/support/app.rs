@@ -1,0 +1,292 @@
+//! The real server on port 0, and visitors that speak to it over HTTP.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use redis::AsyncCommands;
+use redis::aio::MultiplexedConnection;
+use reqwest::{Client, Method, RequestBuilder, StatusCode};
+use serde_json::{Value, json};
+use zticket::app::{self, App, Loops, Server};
+use zticket::config::Config;
+use zticket::events::Event;
+use zticket::ids::{EventId, Place};
+use zticket::redis::keys::Key;
+use zticket::snapshot::{self, Snapshot};
+use zticket::token::Claim;
+use zticket::{admission, line, seats, sync};
+
+use super::TestRedis;
+use super::database::TestDatabase;
+
+pub struct TestApp {
+    pub server: Option<Server>,
+    pub redis: TestRedis,
+    pub db: TestDatabase,
+    pub client: Client,
+    config: Config,
+    loops: Loops,
+}
+
+/// Someone with a token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Visitor(pub String);
+
+impl Visitor {
+    /// The place the token carries, read without its key.
+    pub fn place(&self) -> Place {
+        let bits = uuid::Uuid::parse_str(&self.0).unwrap().as_u128();
+        Place(((bits >> 80) as u32 & 0xff_ffff) << 8 | (bits >> 68) as u32 & 0xff)
+    }
+}
+
+pub type Answer = (StatusCode, Value);
+
+impl TestApp {
+    /// As configured by default, its loops running.
+    pub async fn start() -> Self {
+        Self::start_with(Loops::Running, |_| {}).await
+    }
+
+    /// With its loops stopped: the test calls their steps.
+    pub async fn by_hand(change: impl FnOnce(&mut Config)) -> Self {
+        Self::start_with(Loops::ByHand, change).await
+    }
+
+    pub async fn start_with(loops: Loops, change: impl FnOnce(&mut Config)) -> Self {
+        let (redis, db) = tokio::join!(TestRedis::start(), TestDatabase::new());
+        let config = config(&db.url, &redis.url(), change);
+        let server = app::start(config.clone(), loops).await.unwrap();
+        Self { server: Some(server), redis, db, client: Client::new(), config, loops }
+    }
+
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    pub fn app(&self) -> &Arc<App> {
+        &self.server.as_ref().unwrap().app
+    }
+
+    /// The default event.
+    pub fn event(&self) -> Arc<Event> {
+        self.app().events.known(EventId::new(1).unwrap()).unwrap()
+    }
+
+    /// One more server on the same Redis and database.
+    pub async fn another(&self, loops: Loops) -> Server {
+        app::start(self.config.clone(), loops).await.unwrap()
+    }
+
+    /// Stops the server in good order and starts it again.
+    pub async fn restart(&mut self) {
+        self.server.take().unwrap().stop().await;
+        self.start_again().await;
+    }
+
+    /// Ends the server as a crash would. Nothing runs until [`TestApp::start_again`].
+    pub async fn crash(&mut self) {
+        self.server.take().unwrap().crash().await;
+    }
+
+    pub async fn start_again(&mut self) {
+        self.server = Some(app::start(self.config.clone(), self.loops).await.unwrap());
+    }
+
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.server.as_ref().unwrap().addr)
+    }
+
+    pub fn management_url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.server.as_ref().unwrap().management_addr)
+    }
+
+    pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        self.client.request(method, self.url(path))
+    }
+
+    pub async fn enter(&self) -> Visitor {
+        let (status, body) = answer(self.request(Method::POST, "/api/queues/tokens")).await;
+        assert_eq!(status, 200, "{body}");
+        Visitor(body["uuid"].as_str().unwrap().to_owned())
+    }
+
+    pub async fn status(&self, visitor: &Visitor) -> Answer {
+        answer(self.request(Method::GET, &format!("/api/queues/tokens/{}", visitor.0))).await
+    }
+
+    pub async fn leave(&self, visitor: &Visitor) -> StatusCode {
+        answer(self.request(Method::DELETE, &format!("/api/queues/tokens/{}", visitor.0))).await.0
+    }
+
+    pub async fn hold(&self, visitor: &Visitor, seat: u32) -> Answer {
+        let request = self.request(Method::POST, &format!("/api/seats/{seat}/hold"));
+        answer(request.header("X-Queue-Token", &visitor.0)).await
+    }
+
+    pub async fn release(&self, visitor: &Visitor, seat: u32) -> Answer {
+        let request = self.request(Method::DELETE, &format!("/api/seats/{seat}/hold"));
+        answer(request.header("X-Queue-Token", &visitor.0)).await
+    }
+
+    pub async fn buy(&self, visitor: &Visitor, seat: u32) -> Answer {
+        let request = self.request(Method::POST, "/api/tickets").header("X-Queue-Token", &visitor.0);
+        answer(request.json(&json!({ "seatNumber": seat }))).await
+    }
+
+    pub async fn seats(&self, visitor: Option<&Visitor>) -> Vec<Value> {
+        let mut request = self.request(Method::GET, "/api/seats");
+        if let Some(visitor) = visitor {
+            request = request.header("X-Queue-Token", &visitor.0);
+        }
+        let (status, body) = answer(request).await;
+        assert_eq!(status, 200);
+        body.as_array().unwrap().clone()
+    }
+
+    /// A visitor that was let in, with the loops by hand.
+    pub async fn inside(&self) -> Visitor {
+        let visitor = self.enter().await;
+        self.admit().await;
+        self.look().await;
+        let (_, body) = self.status(&visitor).await;
+        assert_eq!(body["status"], "ACTIVE", "{body}");
+        visitor
+    }
+
+    /// One round of admission, however short the time since the last one.
+    pub async fn admit(&self) {
+        let mut conn = self.redis.connect().await;
+        let _: () = conn.hset(self.key(Key::Meta), "admitted_at", 0).await.unwrap();
+        admission::step(self.app()).await.unwrap();
+    }
+
+    /// Takes a snapshot now.
+    pub async fn look(&self) -> Arc<Snapshot> {
+        snapshot::refresh(self.app(), &self.event(), Instant::now()).await.unwrap()
+    }
+
+    /// Sends the gathered pulses now.
+    pub async fn pulse(&self) {
+        line::pulse_step(self.app()).await.unwrap();
+    }
+
+    pub async fn sweep(&self) {
+        line::sweep_step(self.app()).await.unwrap();
+    }
+
+    pub async fn expire(&self) {
+        seats::expire_step(self.app()).await.unwrap();
+    }
+
+    pub async fn settle(&self) {
+        sync::step(self.app()).await.unwrap();
+    }
+
+    pub fn key(&self, key: Key) -> String {
+        self.event().keys.get(key).to_owned()
+    }
+
+    pub async fn meta(&self, field: &str) -> i64 {
+        self.redis.connect().await.hget(self.key(Key::Meta), field).await.unwrap()
+    }
+
+    /// Lets time pass for the event: everything recorded moves that far into the past.
+    pub async fn pass_time(&self, time: Duration) {
+        let ms = i64::try_from(time.as_millis()).unwrap();
+        let mut conn = self.redis.connect().await;
+        let _: () = conn.hincr(self.key(Key::Meta), "skew", ms).await.unwrap();
+    }
+
+    /// What must be true at the end of every test: seats and people add up, and the database sold what Redis says.
+    pub async fn finish(mut self) {
+        self.settle().await;
+        let mut conn = self.redis.connect().await;
+        check_redis(&mut conn, &self).await;
+        let sold: Vec<u8> = conn.get(self.key(Key::Seats)).await.unwrap();
+        let sold = sold.iter().filter(|state| **state == b's').count();
+        let live = "SELECT count(*) AS n FROM tickets WHERE event_id = 1 AND status <> 'CANCELLED'";
+        assert_eq!(self.db.number(live).await, sold as i64, "the database sold what Redis says");
+        let twice = "SELECT count(*) AS n FROM (SELECT 1 FROM tickets WHERE status <> 'CANCELLED' \
+             GROUP BY event_id, seat_number HAVING count(*) > 1) AS twice";
+        assert_eq!(self.db.number(twice).await, 0, "no seat is sold twice");
+        let empty = "SELECT count(*) AS n FROM orders WHERE NOT EXISTS \
+             (SELECT FROM tickets WHERE tickets.order_id = orders.id)";
+        assert_eq!(self.db.number(empty).await, 0, "no order is without a ticket");
+        if let Some(server) = self.server.take() {
+            server.stop().await;
+        }
+        self.db.drop().await;
+    }
+}
+
+/// The promises the headers of the scripts make about the stored state.
+async fn check_redis(conn: &mut MultiplexedConnection, app: &TestApp) {
+    let key = |key: Key| app.key(key);
+    let meta: BTreeMap<String, String> = conn.hgetall(key(Key::Meta)).await.unwrap();
+    let number = |field: &str| meta[field].parse::<u64>().unwrap();
+    let waiting: u64 = redis::cmd("BITCOUNT").arg(key(Key::Line)).query_async(conn).await.unwrap();
+    assert_eq!(number("waiting"), waiting, "waiting is the number of bits in the line");
+
+    let states: Vec<u8> = conn.get(key(Key::Seats)).await.unwrap();
+    let count = |wanted: u8| states.iter().filter(|state| **state == wanted).count() as u64;
+    assert_eq!(count(b'a') + count(b'h') + count(b's'), number("seats"), "available + held + sold = seats");
+    assert_eq!(count(b's'), number("sold"));
+
+    let ends: Vec<u32> = conn.zrange(key(Key::HoldEnds), 0, -1).await.unwrap();
+    let held: Vec<u32> = (1..).zip(&states).filter(|(_, state)| **state == b'h').map(|(seat, _)| seat).collect();
+    let mut sorted = ends.clone();
+    sorted.sort_unstable();
+    assert_eq!(sorted, held, "a seat is in hold_ends exactly when its byte says held");
+    let lists: BTreeMap<u32, String> = conn.hgetall(key(Key::Held)).await.unwrap();
+    let owners: BTreeMap<u32, u32> = conn.hgetall(key(Key::Owners)).await.unwrap();
+    let mut listed: Vec<u32> = Vec::new();
+    for (place, seats) in lists {
+        for seat in seats.split(' ').map(|seat| seat.parse::<u32>().unwrap()) {
+            assert_eq!(owners[&seat], place, "a held seat is listed by its owner");
+            listed.push(seat);
+        }
+    }
+    listed.sort_unstable();
+    assert_eq!(listed, held);
+    assert_eq!(owners.len() as u64, count(b'h') + count(b's'), "a seat has an owner exactly when it is not available");
+
+    let passes: Vec<u32> = conn.zrange(key(Key::Passes), 0, -1).await.unwrap();
+    let limits: BTreeMap<u32, u64> = conn.hgetall(key(Key::Limits)).await.unwrap();
+    let mut inside = passes.clone();
+    inside.sort_unstable();
+    assert_eq!(inside, limits.into_keys().collect::<Vec<_>>(), "every pass has a limit");
+    let exists: bool = conn.exists(key(Key::Tmp)).await.unwrap();
+    assert!(!exists, "no temporary key is left");
+}
+
+pub fn config(database_url: &str, redis_url: &str, change: impl FnOnce(&mut Config)) -> Config {
+    let vars = [
+        ("DATABASE_URL", database_url),
+        ("REDIS_URL", redis_url),
+        ("ZTICKET_BIND", "127.0.0.1:0"),
+        ("ZTICKET_MANAGEMENT_BIND", "127.0.0.1:0"),
+        ("ZTICKET_SNAPSHOT_INTERVAL_MS", "50"),
+        ("ZTICKET_ADMISSION_INTERVAL_MS", "50"),
+    ];
+    let vars = vars.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let mut config = Config::from_vars(vars.into()).unwrap();
+    change(&mut config);
+    config
+}
+
+/// Status and JSON body; null where the body is empty.
+pub async fn answer(request: RequestBuilder) -> Answer {
+    let response = request.send().await.unwrap();
+    let status = response.status();
+    let text = response.text().await.unwrap();
+    (status, if text.is_empty() { Value::Null } else { serde_json::from_str(&text).unwrap_or(Value::String(text)) })
+}
+
+/// The text of a token of this event and place, as the server would sign it.
+pub fn token_of(event: &Event, place: u32) -> String {
+    let token = event.sign(Place(place)).uuid().to_string();
+    assert!(Claim::parse(&token).is_some());
+    token
+}
