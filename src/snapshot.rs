@@ -31,6 +31,7 @@ const SHORT_LINE: u64 = 64 * 1024;
 const FRONT: u64 = 16 * 1024;
 const WHOLE_EVERY: Duration = Duration::from_secs(2);
 
+#[derive(Clone)]
 pub struct Snapshot {
     /// Before the first read was sent: the age is never told too small.
     pub taken: Instant,
@@ -205,6 +206,11 @@ impl Snapshot {
         self.now_ms + u64::try_from(self.age().as_millis()).unwrap_or(u64::MAX)
     }
 
+    /// As if the line had last been read as a whole that much earlier.
+    pub fn read_longer_ago(&mut self, by: Duration) {
+        self.whole.at -= by;
+    }
+
     pub fn sold_out(&self) -> bool {
         self.meta.sold >= self.meta.seats
     }
@@ -349,9 +355,10 @@ impl Wanted {
         let byte = |place: u32| u64::from(place.saturating_sub(seen.base)) / 8;
         let middle_moved = seen.line_version != old.whole.version;
         let ends_moved = (seen.next, seen.head, seen.waiting) != (old.meta.next, old.meta.head, old.meta.waiting);
-        let line = if byte(seen.next) <= SHORT_LINE && (middle_moved || ends_moved)
-            || middle_moved && taken.duration_since(old.whole.at) >= WHOLE_EVERY
-        {
+        // While lost places may return it has to be known at once who did.
+        let at_once = seen.gap_to > 0 || taken.duration_since(old.whole.at) >= WHOLE_EVERY;
+        let short = byte(seen.next) <= SHORT_LINE;
+        let line = if short && (middle_moved || ends_moved) || at_once && middle_moved {
             LinePart::Whole
         } else if ends_moved || seen.line_version != old.meta.line_version {
             LinePart::Ends { front: byte(old.meta.head.min(seen.head)), tail: byte(old.meta.next) }

@@ -207,7 +207,9 @@ async fn sell_together(
 ) {
     let now = Instant::now();
     // No insert is sent after the deadline of its hold.
-    let (batch, late): (Vec<_>, Vec<_>) = batch.into_iter().partition(|(sale, _)| sale.deadline > now);
+    let (mut batch, late): (Vec<_>, Vec<_>) = batch.into_iter().partition(|(sale, _)| sale.deadline > now);
+    // In one order on every server, so that statements wait for each other instead of deadlocking.
+    batch.sort_unstable_by_key(|(sale, _)| (sale.ticket.event, sale.ticket.place));
     late.into_iter().for_each(|(_, answer)| drop(answer.send(Err(Error::NotActive))));
     let asked: Vec<NewTicket> = batch.iter().map(|(sale, _)| sale.ticket.clone()).collect();
     match insert(pool, &asked).await {
@@ -264,13 +266,16 @@ fn in_order(asked: &[NewTicket], rows: Vec<SoldRow>) -> Vec<Option<SoldRow>> {
     asked.iter().map(|ticket| rows.iter().find(|row| row.id == ticket.id.0).cloned()).collect()
 }
 
-/// Tells a no of the database from a connection that went away, which may have been after the commit.
+/// Tells a no of the database from anything else, after which nobody knows whether the commit happened: a connection
+/// can go away after it as well as before.
 fn fault(error: DbError) -> Error {
-    match error {
-        DbError::DatabaseError(DatabaseErrorKind::ClosedConnection | DatabaseErrorKind::UnableToSendCommand, _) => {
-            Error::OutcomeUnknown(error.to_string())
-        }
-        DbError::DatabaseError(_, _) => Error::Database(error),
-        _ => Error::OutcomeUnknown(error.to_string()),
-    }
+    use DatabaseErrorKind as Kind;
+    let refused = matches!(
+        error,
+        DbError::DatabaseError(
+            Kind::CheckViolation | Kind::NotNullViolation | Kind::ForeignKeyViolation | Kind::ReadOnlyTransaction,
+            _
+        )
+    );
+    if refused { Error::Database(error) } else { Error::OutcomeUnknown(error.to_string()) }
 }

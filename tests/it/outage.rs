@@ -1,1 +1,426 @@
+//! What dies on the way: Redis wiped, restarted, replaced; servers crashed, frozen, restarted.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use redis::AsyncCommands;
+use zticket::app::Loops;
+use zticket::redis::keys::Key;
+use zticket::{restore, snapshot, sync};
+
+use crate::support::{TestApp, TestRedis, Visitor, eventually};
+
+async fn ranks(app: &TestApp, visitors: &[Visitor]) -> Vec<u64> {
+    let mut ranks = Vec::new();
+    for visitor in visitors {
+        let (status, body) = app.status(visitor).await;
+        assert_eq!(status, 200, "{body}");
+        ranks.push(body["rank"].as_u64().unwrap_or(0));
+    }
+    ranks
+}
+
+async fn enter_many(app: &TestApp, count: usize) -> Vec<Visitor> {
+    let mut visitors = Vec::new();
+    for _ in 0..count {
+        visitors.push(app.enter_patiently().await);
+    }
+    visitors
+}
+
+async fn ready(app: &TestApp) {
+    restore::ready(app.app(), &app.event()).await.unwrap();
+    app.look().await;
+}
+
+/// Lets the time pass in which lost places may return before anyone behind them is let in.
+async fn gap_time(app: &TestApp) {
+    app.pass_time(Duration::from_secs(60)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wiped_redis_is_rebuilt_from_the_living_snapshot() {
+    let mut app = TestApp::by_hand(|config| config.policy.max_active = 3).await;
+    let inside = enter_many(&app, 3).await;
+    app.admit().await;
+    app.look().await;
+    assert_eq!(app.buy(&inside[0], 5).await.0, 200);
+    app.settle().await;
+    assert_eq!(app.hold(&inside[1], 6).await.0, 200);
+    let waiting = enter_many(&app, 10).await;
+    app.leave(&waiting[2]).await;
+    app.look().await;
+    // Came after the last snapshot: in the gap.
+    let late = enter_many(&app, 3).await;
+
+    app.redis.restart_empty().await;
+    ready(&app).await;
+
+    assert_eq!(app.status(&inside[0]).await.0, 410, "who bought does not come back");
+    assert_eq!(app.status(&inside[1]).await.1["status"], "ACTIVE", "who was inside still is");
+    assert_eq!(app.status(&waiting[2]).await.0, 410, "who left does not come back");
+    let still: Vec<Visitor> = waiting.iter().filter(|visitor| **visitor != waiting[2]).cloned().collect();
+    assert_eq!(ranks(&app, &still).await, (1..=9).collect::<Vec<_>>(), "the line is what it was");
+    let seats = app.seats(Some(&inside[1])).await;
+    assert_eq!((&seats[4]["status"], &seats[5]["status"]), (&"sold".into(), &"held".into()));
+    assert_eq!(seats[5]["mine"], true, "holds are back with their owners");
+
+    // The late ones are told that they wait, and their polls bring them back in their old order, last poll first.
+    for visitor in late.iter().rev() {
+        assert_eq!(app.status(visitor).await.1["status"], "WAITING");
+        app.pulse().await;
+        app.look().await;
+    }
+    assert_eq!(ranks(&app, &late).await, [10, 11, 12]);
+
+    // A newcomer gets a place nobody ever had, behind them all.
+    let newcomer = app.enter_patiently().await;
+    assert!(newcomer.place() > late[2].place());
+    app.look().await;
+    assert_eq!(ranks(&app, &[newcomer]).await, [13]);
+    assert_eq!(app.buy(&inside[1], 6).await.0, 200, "a restored hold can be paid");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_overtakes_the_lost_after_a_restore() {
+    let mut app = TestApp::by_hand(|config| config.policy.max_active = 5).await;
+    let known = enter_many(&app, 2).await;
+    app.look().await;
+    let lost = enter_many(&app, 2).await;
+    app.redis.restart_empty().await;
+    ready(&app).await;
+    // Only the second of the lost polls at first, and a newcomer arrives.
+    assert_eq!(app.status(&lost[1]).await.1["status"], "WAITING");
+    app.pulse().await;
+    let newcomer = app.enter_patiently().await;
+    app.admit().await;
+    app.look().await;
+    for visitor in &known {
+        assert_eq!(app.status(visitor).await.1["status"], "ACTIVE", "the known part of the line goes on");
+    }
+    for visitor in [&lost[1], &newcomer] {
+        assert_eq!(app.status(visitor).await.1["status"], "WAITING", "the first of the lost may still be there");
+    }
+    // Within the longest poll interval it is heard from too.
+    app.status(&lost[0]).await;
+    app.pulse().await;
+    gap_time(&app).await;
+    app.admit().await;
+    app.look().await;
+    for visitor in lost.iter().chain([&newcomer]) {
+        assert_eq!(app.status(visitor).await.1["status"], "ACTIVE");
+    }
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wiped_redis_is_rebuilt_from_the_database_alone() {
+    let mut app = TestApp::by_hand(|config| config.policy.max_active = 2).await;
+    let inside = enter_many(&app, 2).await;
+    app.admit().await;
+    app.look().await;
+    assert_eq!(app.buy(&inside[0], 5).await.0, 200);
+    app.settle().await;
+    let waiting = enter_many(&app, 5).await;
+    app.look().await;
+    restore::tick_step(app.app()).await.unwrap();
+
+    // Every server and Redis are gone: no snapshot is left.
+    app.crash().await;
+    app.redis.restart_empty().await;
+    app.start_again().await;
+    app.look().await;
+
+    assert_eq!(app.seats(None).await[4]["status"], "sold");
+    assert_eq!(app.status(&inside[0]).await.0, 410, "who bought does not come back");
+    // The others come back as they poll, whoever polls first.
+    for visitor in waiting.iter().rev() {
+        assert_eq!(app.status(visitor).await.1["status"], "WAITING");
+        app.pulse().await;
+    }
+    app.admit().await;
+    app.look().await;
+    assert_eq!(ranks(&app, &waiting).await, [1, 2, 3, 4, 5], "in their old order, and nobody was let in meanwhile");
+    app.leave(&waiting[1]).await;
+    app.look().await;
+    assert_eq!(app.status(&waiting[1]).await.0, 410);
+    app.pulse().await;
+    app.look().await;
+    assert_eq!(app.status(&waiting[1]).await.0, 410, "leaving after the restore is final");
+
+    gap_time(&app).await;
+    app.admit().await;
+    app.look().await;
+    assert_eq!(app.status(&waiting[0]).await.1["status"], "ACTIVE");
+    assert_eq!(app.status(&waiting[2]).await.1["status"], "ACTIVE");
+    assert_eq!(ranks(&app, &waiting[3..]).await, [1, 2]);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_ran_out_before_the_loss_does_not_come_back() {
+    let mut app = TestApp::by_hand(|config| config.policy.max_active = 1).await;
+    let visitor = app.inside().await;
+    app.pass_time(Duration::from_secs(301)).await;
+    app.admit().await;
+    app.look().await;
+    assert_eq!(app.status(&visitor).await.0, 410);
+    app.redis.restart_empty().await;
+    ready(&app).await;
+    app.pulse().await;
+    app.look().await;
+    assert_eq!(app.status(&visitor).await.0, 410);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_place_is_given_twice_when_redis_comes_back_from_an_old_file() {
+    let mut app = TestApp::by_hand(|config| config.policy.max_active = 2).await;
+    let early = enter_many(&app, 4).await;
+    app.redis.save().await;
+    let lost = enter_many(&app, 4).await;
+    let buyer = early[0].clone();
+    app.admit().await;
+    app.look().await;
+    assert_eq!(app.buy(&buyer, 9).await.0, 200);
+    app.settle().await;
+
+    app.redis.restart().await;
+    let newcomers = enter_many(&app, 4).await;
+    let mut places: Vec<_> = early.iter().chain(&lost).chain(&newcomers).map(Visitor::place).collect();
+    let count = places.len();
+    places.sort_unstable();
+    places.dedup();
+    assert_eq!(places.len(), count, "every place once");
+    assert!(newcomers[0].place() > lost[3].place());
+
+    app.look().await;
+    assert_eq!(app.seats(None).await[8]["status"], "sold", "the audit told Redis what it forgot");
+    assert_eq!(app.status(&buyer).await.0, 410, "the buyer is not in line again");
+    // The lost entries come back by their polls, in front of the newcomers.
+    ranks(&app, &lost).await;
+    app.pulse().await;
+    app.look().await;
+    let line: Vec<Visitor> = early[1..].iter().chain(&lost).chain(&newcomers).cloned().collect();
+    assert_eq!(ranks(&app, &line).await, (1..=11).collect::<Vec<_>>());
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_place_is_given_twice_when_a_lagging_replica_is_promoted() {
+    let mut app = TestApp::by_hand(|_| {}).await;
+    let known = enter_many(&app, 3).await;
+    let replica = TestRedis::replica_of(&app.redis).await;
+    // Cut off: it keeps what it has and hears of nothing more.
+    replica.promote().await;
+    let lost = enter_many(&app, 3).await;
+
+    // The same address now leads to the replica: the server is restarted onto it, without a word of goodbye.
+    app.crash().await;
+    let master = std::mem::replace(&mut app.redis, replica);
+    drop(master);
+    app.use_redis();
+    app.start_again().await;
+    let newcomers = enter_many(&app, 3).await;
+    assert!(newcomers[0].place() > lost[2].place());
+    app.look().await;
+    ranks(&app, &lost).await;
+    app.pulse().await;
+    app.look().await;
+    let line: Vec<Visitor> = known.iter().chain(&lost).chain(&newcomers).cloned().collect();
+    assert_eq!(ranks(&app, &line).await, (1..=9).collect::<Vec<_>>());
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_in_good_order_keeps_everything_and_nobody_waits_for_a_gap() {
+    let mut app = TestApp::by_hand(|config| config.policy.max_active = 1).await;
+    let inside = app.inside().await;
+    assert_eq!(app.hold(&inside, 4).await.0, 200);
+    let waiting = enter_many(&app, 3).await;
+    app.server.take().unwrap().stop().await;
+    app.redis.save().await;
+    app.redis.restart().await;
+    app.start_again().await;
+    app.look().await;
+    assert_eq!(app.status(&inside).await.1["status"], "ACTIVE");
+    assert_eq!(ranks(&app, &waiting).await, [1, 2, 3]);
+    assert_eq!(app.meta("gap_to").await, 0, "nothing was lost, so nobody is waited for");
+    let (status, ticket) = app.buy(&inside, 4).await;
+    assert_eq!(status, 200);
+    app.restart().await;
+    assert_eq!(app.buy(&inside, 4).await.1, ticket, "the same ticket after a restart");
+    let newcomer = app.enter_patiently().await;
+    app.look().await;
+    assert_eq!(ranks(&app, &[newcomer]).await, [4]);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_leaves_the_restore_to_one_with_a_newer_snapshot() {
+    let mut app = TestApp::by_hand(|_| {}).await;
+    let other = app.another(Loops::ByHand).await;
+    let event = other.app.events.default().unwrap();
+    app.enter().await;
+    app.look().await;
+    let late = app.enter().await;
+    event.asked();
+    snapshot::refresh(&other.app, &event, std::time::Instant::now()).await.unwrap();
+    restore::tick_step(&other.app).await.unwrap();
+
+    app.redis.restart_empty().await;
+    // This one knows less and steps back; the other one restores.
+    let own = app.event();
+    let (first, second) = tokio::join!(restore::ready(app.app(), &own), async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        restore::ready(&other.app, &event).await
+    });
+    first.unwrap();
+    second.unwrap();
+    let line: Ranks = app.redis.connect().await.get(app.key(Key::Line)).await.unwrap();
+    assert!(line.has(late.place().0), "who came after the older snapshot is in the line without a poll");
+    other.stop().await;
+    app.finish().await;
+}
+
+/// The raw bitmap.
+struct Ranks(Vec<u8>);
+
+impl Ranks {
+    fn has(&self, place: u32) -> bool {
+        self.0.get(place as usize / 8).is_some_and(|byte| byte & (0x80 >> (place % 8)) != 0)
+    }
+}
+
+impl redis::FromRedisValue for Ranks {
+    fn from_redis_value(value: redis::Value) -> Result<Self, redis::ParsingError> {
+        Vec::from_redis_value(value).map(Self)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silence_longer_than_the_queue_ttl_sweeps_nobody() {
+    let app = TestApp::by_hand(|config| config.policy.max_active = 1).await;
+    app.inside().await;
+    let waiting = enter_many(&app, 5).await;
+    // Redis and servers asleep for an hour, then at work again: everyone gets a full TTL to be heard from.
+    app.pass_time(Duration::from_secs(3600)).await;
+    for _ in 0..4 {
+        app.sweep().await;
+        app.pass_time(Duration::from_secs(45)).await;
+    }
+    app.look().await;
+    ranks(&app, &waiting[..2]).await;
+    app.pulse().await;
+    for _ in 0..2 {
+        app.sweep().await;
+        app.pass_time(Duration::from_secs(45)).await;
+    }
+    app.look().await;
+    assert_eq!(ranks(&app, &waiting[..2]).await, [1, 2]);
+    assert_eq!(app.status(&waiting[4]).await.0, 410, "who stayed silent for a whole served TTL is gone");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_wakes_after_a_freeze_says_nothing_untrue() {
+    let app = TestApp::by_hand(|config| config.seat_count = 1).await;
+    let buyer = app.inside().await;
+    let waiting = app.enter().await;
+    let gone = app.enter().await;
+    app.leave(&gone).await;
+    assert_eq!(app.buy(&buyer, 1).await.0, 200);
+    app.settle().await;
+    let before = app.look().await;
+    assert_eq!(app.status(&waiting).await.1["status"], "SOLD_OUT");
+
+    // While it was frozen the seat came back and the visitor was let in.
+    app.db.execute("UPDATE tickets SET status = 'CANCELLED', seat_version = 2, settled_at = NULL").await;
+    app.settle().await;
+    app.admit().await;
+    let mut frozen = (*before).clone();
+    frozen.taken -= Duration::from_secs(3);
+    app.event().snapshot.store(Some(Arc::new(frozen.clone())));
+    assert_eq!(app.status(&waiting).await.1["status"], "ACTIVE", "SOLD_OUT is not said on old news");
+
+    frozen.taken -= Duration::from_secs(3600);
+    app.event().snapshot.store(Some(Arc::new(frozen)));
+    assert_eq!(app.status(&waiting).await.1["status"], "ACTIVE", "and nothing at all on very old news");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_redis_is_away_polls_go_on_and_writes_are_told_to_come_back() {
+    let mut app = TestApp::by_hand(|config| config.policy.max_active = 1).await;
+    let inside = app.inside().await;
+    let waiting = app.enter().await;
+    app.redis.save().await;
+    let seen = app.look().await;
+    app.redis.kill();
+
+    assert_eq!(app.status(&waiting).await.1["rank"], 1, "from the last snapshot");
+    assert_eq!(app.status(&inside).await.1["status"], "ACTIVE");
+    for (status, body) in [app.hold(&inside, 1).await, app.buy(&inside, 1).await] {
+        assert_eq!((status.as_u16(), &body["code"]), (503, &"SERVICE_UNAVAILABLE".into()));
+    }
+    let response = app.request(reqwest::Method::POST, "/api/queues/tokens").send().await.unwrap();
+    assert_eq!(response.status(), 503);
+    assert!(response.headers().contains_key("retry-after"));
+    let health = app.client.get(app.management_url("/actuator/health")).send().await.unwrap();
+    assert_eq!(health.status(), 503);
+    let health: serde_json::Value = health.json().await.unwrap();
+    assert_eq!(health["components"]["redis"]["status"], "DOWN");
+    assert_eq!(health["components"]["postgres"]["status"], "UP");
+
+    // Past ten seconds nothing is said any more.
+    let mut old = (*seen).clone();
+    old.taken -= Duration::from_secs(11);
+    app.event().snapshot.store(Some(Arc::new(old)));
+    assert_eq!(app.status(&waiting).await.0, 503);
+
+    app.redis.restart().await;
+    eventually("entering works again", async || {
+        let request = app.request(reqwest::Method::POST, "/api/queues/tokens");
+        (request.send().await.unwrap().status() == 200).then_some(())
+    })
+    .await;
+    app.look().await;
+    assert_eq!(ranks(&app, &[waiting]).await, [1]);
+    assert_eq!(app.buy(&inside, 1).await.0, 200);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scripts_that_redis_forgets_are_loaded_again() {
+    let app = TestApp::by_hand(|_| {}).await;
+    let mut conn = app.redis.connect().await;
+    let _: () = redis::cmd("SCRIPT").arg("FLUSH").query_async(&mut conn).await.unwrap();
+    let visitors = join_all((0..20).map(|_| app.enter())).await;
+    assert_eq!(visitors.len(), 20);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_audit_repairs_what_redis_forgot_and_counts_it() {
+    let app = TestApp::by_hand(|_| {}).await;
+    let visitor = app.inside().await;
+    assert_eq!(app.buy(&visitor, 2).await.0, 200);
+    app.settle().await;
+    // As after a failover to a replica that had not heard of the sale.
+    let mut conn = app.redis.connect().await;
+    let _: () = conn.setrange(app.key(Key::Seats), 1, "a").await.unwrap();
+    let _: () = conn.hdel(app.key(Key::Owners), 2).await.unwrap();
+    let _: () = conn.hdel(app.key(Key::Versions), 2).await.unwrap();
+    let _: () = conn.hset(app.key(Key::Meta), "sold", 0).await.unwrap();
+
+    let thief = app.inside().await;
+    let (status, body) = app.buy(&thief, 2).await;
+    assert_eq!((status.as_u16(), &body["code"]), (409, &"SEAT_ALREADY_SOLD".into()), "the database has the last word");
+    assert_eq!(sync::audit(app.app(), &app.event()).await.unwrap(), 1);
+    assert_eq!(sync::audit(app.app(), &app.event()).await.unwrap(), 0);
+    assert_eq!(app.app().metrics.repaired.with_label_values(&["1"]).get(), 1);
+    assert_eq!(app.buy(&thief, 3).await.0, 200, "the thief may still buy another seat");
+    app.finish().await;
+}

@@ -1,1 +1,193 @@
+//! Many at once: one seat is sold once, one interval lets in one batch.
 
+use std::collections::{HashMap, HashSet};
+
+use futures_util::future::join_all;
+use redis::AsyncCommands;
+use serde_json::Value;
+use zticket::app::Loops;
+use zticket::redis::keys::Key;
+use zticket::{admission, sync};
+
+use crate::support::{TestApp, Visitor, eventually};
+
+async fn crowd(app: &TestApp, count: usize) -> Vec<Visitor> {
+    let visitors = join_all((0..count).map(|_| app.enter())).await;
+    app.admit().await;
+    app.look().await;
+    visitors
+}
+
+fn tally(answers: &[(reqwest::StatusCode, Value)]) -> HashMap<String, usize> {
+    let mut tally = HashMap::new();
+    for (status, body) in answers {
+        let word = if *status == 200 { "sold" } else { body["code"].as_str().unwrap_or("no code") };
+        *tally.entry(word.to_owned()).or_default() += 1;
+    }
+    tally
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_200_buyers_of_one_seat_one_gets_it() {
+    let app = TestApp::by_hand(|config| {
+        config.policy.max_active = 1000;
+        config.policy.batch = 1000;
+        config.seat_count = 300;
+    })
+    .await;
+    let visitors = crowd(&app, 200).await;
+    let answers = join_all(visitors.iter().map(|visitor| app.buy(visitor, 1))).await;
+    let tally = tally(&answers);
+    assert_eq!(tally["sold"], 1, "{tally:?}");
+    let refused = ["SEAT_ALREADY_HELD", "SEAT_ALREADY_SOLD"].iter().filter_map(|word| tally.get(*word)).sum::<usize>();
+    assert_eq!(refused, 199, "{tally:?}");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn five_hundred_buyers_get_fifty_seats() {
+    let app = TestApp::by_hand(|config| {
+        config.policy.max_active = 1000;
+        config.policy.batch = 1000;
+        config.seat_count = 500;
+    })
+    .await;
+    // Fifty seats wanted by ten people each: 500 seats exist so that all 500 are let in.
+    let visitors = crowd(&app, 500).await;
+    let buys = visitors.iter().enumerate().map(|(at, visitor)| app.buy(visitor, (at % 50) as u32 + 1));
+    let answers = join_all(buys).await;
+    let tally = tally(&answers);
+    assert_eq!(tally["sold"], 50, "{tally:?}");
+    let known = ["sold", "SEAT_ALREADY_HELD", "SEAT_ALREADY_SOLD"];
+    assert!(tally.keys().all(|word| known.contains(&word.as_str())), "{tally:?}");
+    let seats: HashSet<u64> = answers.iter().filter_map(|(_, body)| body["seatNumber"].as_u64()).collect();
+    assert_eq!(seats.len(), 50);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fifty_seats_of_fifty_sell_out_to_five_hundred_in_order() {
+    let app = TestApp::start().await;
+    let visitors = join_all((0..500).map(|_| app.enter())).await;
+    // Everyone polls until inside or told that it is over, and takes any seat that is free.
+    let outcomes = join_all(visitors.iter().map(|visitor| async {
+        eventually("bought or sold out", async || {
+            let (_, status) = app.status(visitor).await;
+            match status["status"].as_str() {
+                Some("SOLD_OUT") => return Some(None),
+                Some("ACTIVE") => {}
+                _ => return None,
+            }
+            let free = app.seats(None).await.into_iter().filter(|seat| seat["status"] == "available");
+            let free: Vec<u64> = free.filter_map(|seat| seat["seatNumber"].as_u64()).collect();
+            let seat = *free.get(visitor.place().0 as usize % free.len().max(1))?;
+            let (status, ticket) = app.buy(visitor, seat as u32).await;
+            assert!(matches!(status.as_u16(), 200 | 403 | 409), "{ticket}");
+            (status == 200).then(|| Some(ticket["seatNumber"].as_u64().unwrap()))
+        })
+        .await
+    }))
+    .await;
+    let sold: Vec<u64> = outcomes.into_iter().flatten().collect();
+    assert_eq!(sold.len(), 50);
+    assert_eq!(sold.iter().collect::<HashSet<_>>().len(), 50);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_buyer_twice_at_the_same_moment_gets_one_ticket() {
+    let app = TestApp::by_hand(|_| {}).await;
+    let visitor = app.inside().await;
+    let answers = join_all((0..20).map(|_| app.buy(&visitor, 3))).await;
+    let tickets: HashSet<String> = answers
+        .into_iter()
+        .map(|(status, ticket)| {
+            assert_eq!(status, 200, "{ticket}");
+            ticket["ticketId"].as_str().unwrap().to_owned()
+        })
+        .collect();
+    assert_eq!(tickets.len(), 1);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_pass_buys_one_order_however_many_seats_it_tries_at_once() {
+    let app = TestApp::by_hand(|_| {}).await;
+    let visitor = app.inside().await;
+    let answers = join_all((1..=4).map(|seat| app.buy(&visitor, seat))).await;
+    let tally = tally(&answers);
+    assert_eq!(tally["sold"], 1, "{tally:?}");
+    assert_eq!(tally.get("NOT_ACTIVE_USER"), Some(&3), "{tally:?}");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn several_servers_let_in_no_more_than_one_would() {
+    let app = TestApp::by_hand(|config| {
+        config.policy.interval_ms = 3_600_000;
+        config.policy.batch = 10;
+        config.policy.max_active = 25;
+    })
+    .await;
+    let others = join_all((0..2).map(|_| app.another(Loops::ByHand))).await;
+    join_all((0..60).map(|_| app.enter())).await;
+    let passes = async || app.redis.connect().await.zcard::<_, u64>(app.key(Key::Passes)).await.unwrap();
+
+    for expected in [10, 20, 25, 25] {
+        // All three ask many times within one interval: one batch.
+        let servers = [app.app(), &others[0].app, &others[1].app];
+        let rounds = (0..30).map(|round| admission::step(servers[round % 3]));
+        join_all(rounds).await.into_iter().for_each(|round| assert!(round.is_ok()));
+        assert_eq!(passes().await, expected);
+        app.pass_time(std::time::Duration::from_secs(3600)).await;
+        // The passes were to run out by now: make them last.
+        let mut conn = app.redis.connect().await;
+        let places: Vec<u32> = conn.zrange(app.key(Key::Passes), 0, -1).await.unwrap();
+        for place in places {
+            let _: () = conn.zadd(app.key(Key::Passes), place, 9_000_000_000_000_u64).await.unwrap();
+        }
+    }
+    for other in others {
+        other.stop().await;
+    }
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_that_start_together_share_one_event_and_one_key() {
+    let mut app = TestApp::by_hand(|_| {}).await;
+    app.crash().await;
+    app.db.execute("DELETE FROM seats; DELETE FROM events; DELETE FROM signing_keys").await;
+    app.redis.restart_empty().await;
+    let config = app.config();
+    let start = || zticket::app::start(config.clone(), Loops::ByHand);
+    let (first, second, third) = tokio::join!(start(), start(), start());
+    let (first, second, third) = (first.unwrap(), second.unwrap(), third.unwrap());
+    app.server = Some(first);
+    let visitor = app.enter().await;
+    for other in [second, third] {
+        let url = format!("http://{}/api/queues/tokens/{}", other.addr, visitor.0);
+        let status = app.client.get(url).send().await.unwrap().status();
+        assert_eq!(status, 200, "a token of one server is good at all");
+        other.stop().await;
+    }
+    assert_eq!(app.db.number("SELECT count(*) AS n FROM events").await, 1);
+    assert_eq!(app.db.number("SELECT count(*) AS n FROM seats").await, 50);
+    assert_eq!(app.db.number("SELECT count(*) AS n FROM signing_keys").await, 1);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_that_settle_the_same_sale_settle_it_once() {
+    let app = TestApp::by_hand(|_| {}).await;
+    let other = app.another(Loops::ByHand).await;
+    let visitors = crowd(&app, 20).await;
+    join_all(visitors.iter().zip(1..).map(|(visitor, seat)| app.buy(visitor, seat))).await;
+    let (first, second) = tokio::join!(sync::step(app.app()), sync::step(&other.app));
+    first.unwrap();
+    second.unwrap();
+    assert_eq!(app.db.number("SELECT count(*) AS n FROM tickets WHERE status = 'SYNCED'").await, 20);
+    assert_eq!(app.meta("sold").await, 20);
+    other.stop().await;
+    app.finish().await;
+}

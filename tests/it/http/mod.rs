@@ -1,1 +1,5 @@
+//! The API as a stranger calls it: every answer has its form, every mistake its code.
 
+mod errors;
+mod management;
+mod reads;

@@ -12,7 +12,7 @@ use zticket::app::{self, App, Loops, Server};
 use zticket::config::Config;
 use zticket::events::Event;
 use zticket::ids::{EventId, Place};
-use zticket::redis::keys::Key;
+use zticket::redis::keys::{Key, Keys};
 use zticket::snapshot::{self, Snapshot};
 use zticket::token::Claim;
 use zticket::{admission, line, seats, sync};
@@ -94,6 +94,11 @@ impl TestApp {
         self.server = Some(app::start(self.config.clone(), self.loops).await.unwrap());
     }
 
+    /// After `redis` was replaced: the next start uses the new one.
+    pub fn use_redis(&mut self) {
+        self.config.redis_url = self.redis.url();
+    }
+
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.server.as_ref().unwrap().addr)
     }
@@ -110,6 +115,16 @@ impl TestApp {
         let (status, body) = answer(self.request(Method::POST, "/api/queues/tokens")).await;
         assert_eq!(status, 200, "{body}");
         Visitor(body["uuid"].as_str().unwrap().to_owned())
+    }
+
+    /// Enters like someone who tries again when told to.
+    pub async fn enter_patiently(&self) -> Visitor {
+        super::eventually("entering works", async || {
+            let (status, body) = answer(self.request(Method::POST, "/api/queues/tokens")).await;
+            assert!(matches!(status.as_u16(), 200 | 503), "{body}");
+            (status == 200).then(|| Visitor(body["uuid"].as_str().unwrap().to_owned()))
+        })
+        .await
     }
 
     pub async fn status(&self, visitor: &Visitor) -> Answer {
@@ -203,7 +218,7 @@ impl TestApp {
     pub async fn finish(mut self) {
         self.settle().await;
         let mut conn = self.redis.connect().await;
-        check_redis(&mut conn, &self).await;
+        check_redis(&mut conn, &self.event().keys).await;
         let sold: Vec<u8> = conn.get(self.key(Key::Seats)).await.unwrap();
         let sold = sold.iter().filter(|state| **state == b's').count();
         let live = "SELECT count(*) AS n FROM tickets WHERE event_id = 1 AND status <> 'CANCELLED'";
@@ -222,8 +237,8 @@ impl TestApp {
 }
 
 /// The promises the headers of the scripts make about the stored state.
-async fn check_redis(conn: &mut MultiplexedConnection, app: &TestApp) {
-    let key = |key: Key| app.key(key);
+pub async fn check_redis(conn: &mut MultiplexedConnection, keys: &Keys) {
+    let key = |key: Key| keys.get(key).to_owned();
     let meta: BTreeMap<String, String> = conn.hgetall(key(Key::Meta)).await.unwrap();
     let number = |field: &str| meta[field].parse::<u64>().unwrap();
     let waiting: u64 = redis::cmd("BITCOUNT").arg(key(Key::Line)).query_async(conn).await.unwrap();

@@ -1,0 +1,110 @@
+//! Snapshots: right for long lines too, and free of charge for who asks.
+
+use std::time::Duration;
+
+use redis::AsyncCommands;
+use zticket::ids::Place;
+use zticket::redis::keys::Key;
+use zticket::snapshot::Standing;
+
+use crate::support::TestApp;
+use crate::support::Visitor;
+use crate::support::app::token_of;
+
+/// Fills the line as a crowd would that arrives at once.
+async fn crowd(app: &TestApp, count: usize) {
+    app.app().scripts.enter(&mut app.redis.connect().await, &app.event().keys, count).await.unwrap();
+}
+
+fn rank(standing: Standing) -> Option<u64> {
+    match standing {
+        Standing::Waiting { rank } => Some(rank),
+        _ => None,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_long_line_the_front_and_the_tail_are_always_fresh() {
+    let app = TestApp::by_hand(|config| config.policy.max_active = 10).await;
+    crowd(&app, 700_000).await;
+    assert_eq!(rank(app.look().await.standing(Place(699_999))), Some(700_000));
+
+    // Someone near the front leaves, ten are let in, more arrive.
+    app.leave(&Visitor(token_of(&app.event(), 50))).await;
+    app.admit().await;
+    crowd(&app, 100).await;
+    let seen = app.look().await;
+    assert!(matches!(seen.standing(Place(9)), Standing::Active { .. }));
+    assert_eq!(seen.standing(Place(50)), Standing::Over);
+    assert_eq!(rank(seen.standing(Place(10))), Some(1));
+    assert_eq!(rank(seen.standing(Place(51))), Some(41));
+    assert_eq!(rank(seen.standing(Place(700_099))), Some(700_089));
+
+    // In the middle it may take two seconds, because then the whole line is read.
+    app.leave(&Visitor(token_of(&app.event(), 400_000))).await;
+    let mut aged = (*app.look().await).clone();
+    aged.read_longer_ago(Duration::from_secs(3));
+    app.event().snapshot.store(Some(aged.into()));
+    let seen = app.look().await;
+    assert_eq!(seen.standing(Place(400_000)), Standing::Over);
+    assert_eq!(rank(seen.standing(Place(700_099))), Some(700_088));
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_poll_costs_redis_nothing_and_an_enter_is_one_script_call() {
+    let app = TestApp::by_hand(|config| config.policy.max_active = 0).await;
+    let visitor = app.enter().await;
+    app.look().await;
+    let mut conn = app.redis.connect().await;
+    let before = commands(&mut conn).await;
+    for _ in 0..50 {
+        assert_eq!(app.status(&visitor).await.1["rank"], 1);
+        app.seats(None).await;
+    }
+    assert_eq!(commands(&mut conn).await, before, "a poll and a seat map ask Redis nothing");
+
+    let scripts = script_calls(&mut conn).await;
+    app.enter().await;
+    assert_eq!(script_calls(&mut conn).await, scripts + 1);
+    let together = futures_util::future::join_all((0..200).map(|_| app.enter())).await;
+    let calls = script_calls(&mut conn).await - scripts - 1;
+    assert!(calls < together.len() as u64 / 2, "{calls} calls for {} visitors", together.len());
+    app.finish().await;
+}
+
+/// Commands so far, but for the INFO that counts them.
+async fn commands(conn: &mut redis::aio::MultiplexedConnection) -> u64 {
+    let info: redis::InfoDict = redis::cmd("INFO").arg("stats").query_async(conn).await.unwrap();
+    let all: u64 = info.get("total_commands_processed").unwrap();
+    let counted: redis::InfoDict = redis::cmd("INFO").arg("commandstats").query_async(conn).await.unwrap();
+    let infos = counted.get::<String>("cmdstat_info").unwrap_or_default();
+    let infos = infos.strip_prefix("calls=").and_then(|text| text.split(',').next()?.parse::<u64>().ok());
+    all - infos.unwrap_or(0)
+}
+
+async fn script_calls(conn: &mut redis::aio::MultiplexedConnection) -> u64 {
+    let info: redis::InfoDict = redis::cmd("INFO").arg("commandstats").query_async(conn).await.unwrap();
+    let stats: String = info.get("cmdstat_evalsha").unwrap_or_default();
+    stats.strip_prefix("calls=").and_then(|text| text.split(',').next()?.parse().ok()).unwrap_or(0)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_without_changes_costs_one_small_read() {
+    let app = TestApp::by_hand(|_| {}).await;
+    crowd(&app, 100_000).await;
+    app.look().await;
+    let mut conn = app.redis.connect().await;
+    let bytes = async |conn: &mut redis::aio::MultiplexedConnection| {
+        let info: redis::InfoDict = redis::cmd("INFO").arg("stats").query_async(conn).await.unwrap();
+        info.get::<u64>("total_net_output_bytes").unwrap()
+    };
+    let (first, second) = (bytes(&mut conn).await, bytes(&mut conn).await);
+    let info = second - first;
+    app.look().await;
+    let spent = bytes(&mut conn).await - second - info;
+    assert!(spent < 2_000, "{spent} bytes for an unchanged line of 12,500");
+    let exists: bool = conn.exists(app.key(Key::Line)).await.unwrap();
+    assert!(exists);
+    app.finish().await;
+}
