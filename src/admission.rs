@@ -1,5 +1,6 @@
 //! Stage 2: letting people in. The script decides who and when; any number of servers may ask.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::app::App;
@@ -7,31 +8,32 @@ use crate::error::Error;
 use crate::events::Event;
 use crate::redis::scripts::Admit;
 use crate::restore;
+use crate::workers::each_event;
+
+/// How soon to ask again about an event that is being repaired.
+const REPAIRING: Duration = Duration::from_millis(100);
 
 /// One round over all events. Returns when the next one is due.
-pub async fn step(app: &App) -> Result<Duration, Error> {
-    let mut wait = Duration::from_millis(app.config.policy.interval_ms);
-    for event in app.events.all() {
-        wait = wait.min(admit(app, &event).await?);
-    }
-    Ok(wait.max(Duration::from_millis(1)))
+pub async fn step(app: &Arc<App>) -> Result<Duration, Error> {
+    let longest = Duration::from_millis(app.config.policy.interval_ms);
+    each_event(app, longest, |event| async move { admit(app, &event).await }).await
 }
 
-async fn admit(app: &App, event: &Event) -> Result<Duration, Error> {
-    let interval = event.snapshot.load().as_ref().map_or(app.config.policy.interval_ms, |s| s.policy.interval_ms);
-    let interval = Duration::from_millis(interval);
-    let admit = app.scripts.admit(&mut app.redis.get().await?, &event.keys).await;
-    match admit {
-        Ok(Admit::Admitted(0) | Admit::Paused) => Ok(interval),
+async fn admit(app: &Arc<App>, event: &Arc<Event>) -> Result<Duration, Error> {
+    let snapshot = event.snapshot.load_full();
+    let interval_ms = snapshot.map_or(app.config.policy.interval_ms, |snapshot| snapshot.policy.interval_ms);
+    let interval = Duration::from_millis(interval_ms);
+    match app.scripts.admit(&mut app.redis.get().await?, &event.keys).await {
         Ok(Admit::Admitted(count)) => {
             tracing::debug!(event = %event.id, count, "let in");
             Ok(interval)
         }
+        Ok(Admit::Paused) => Ok(interval),
         // Another server was first: ask again when the interval is over, not a whole one later.
         Ok(Admit::Skipped(wait_ms)) => Ok(Duration::from_millis(wait_ms)),
         Ok(Admit::Stale) | Err(Error::Unready) => {
-            restore::ready(app, event).await?;
-            Ok(Duration::ZERO)
+            restore::in_background(app, event);
+            Ok(REPAIRING)
         }
         Err(error) => Err(error),
     }

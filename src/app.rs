@@ -131,7 +131,8 @@ pub async fn start(config: Config, loops: Loops) -> Result<Server, Error> {
     Ok(Server { app, addr, management_addr, web: spawn(web), management: spawn(management), workers, settling })
 }
 
-async fn build(config: Config) -> Result<(Arc<App>, mpsc::UnboundedReceiver<sync::Due>), Error> {
+/// An app without listeners and loops, and the sales it will have to settle.
+pub async fn build(config: Config) -> Result<(Arc<App>, mpsc::UnboundedReceiver<sync::Due>), Error> {
     let applied = db::migrate(&config.database_url).await?;
     if !applied.is_empty() {
         tracing::info!(migrations = ?applied, "the database was brought up to date");

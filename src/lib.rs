@@ -33,3 +33,6 @@ pub mod metrics;
 pub mod redis;
 pub mod snapshot;
 pub mod workers;
+
+// For developers.
+pub mod fill;

@@ -9,12 +9,14 @@ use crate::app::{App, Lane};
 use crate::error::Error;
 use crate::events::Event;
 use crate::ids::Place;
+use crate::policy::Policy;
 use crate::redis::Link;
 use crate::redis::gather::{Batch, Gather};
 use crate::redis::scripts::Enter;
 use crate::restore;
 use crate::snapshot::{self, Snapshot, Standing, UNSURE};
 use crate::token::Token;
+use crate::workers::each_event;
 
 /// Most visitors one script call takes in: a bitmap of 64 bytes.
 const TOGETHER: usize = 511;
@@ -173,13 +175,12 @@ async fn enter_together(
 
 /// One round of telling Redis who was heard from.
 pub async fn pulse_step(app: &App) -> Result<Duration, Error> {
-    let mut wait = Duration::from_secs(1);
-    for event in app.events.all() {
-        let Some(snapshot) = event.snapshot.load_full() else { continue };
-        wait = wait.min(snapshot.policy.pulse_interval());
+    each_event(app, Duration::from_secs(1), |event| async move {
+        let Some(snapshot) = event.snapshot.load_full() else { return Ok(Duration::MAX) };
         pulse_event(app, &event, &snapshot).await?;
-    }
-    Ok(wait)
+        Ok(snapshot.policy.pulse_interval())
+    })
+    .await
 }
 
 async fn pulse_event(app: &App, event: &Event, snapshot: &Snapshot) -> Result<(), Error> {
@@ -196,18 +197,17 @@ async fn pulse_event(app: &App, event: &Event, snapshot: &Snapshot) -> Result<()
     Ok(())
 }
 
-/// One round of sweeping. The script decides whether it is time.
+/// One round of sweeping. The script decides whether it is time; it has to be asked at least once a slice.
 pub async fn sweep_step(app: &App) -> Result<Duration, Error> {
-    let mut wait = Duration::from_secs(5);
-    let mut conn = app.redis.get().await?;
-    for event in app.events.all() {
-        if let Some(snapshot) = event.snapshot.load_full() {
-            wait = wait.min(snapshot.policy.slice() / 4);
-        }
-        match app.scripts.sweep(&mut conn, &event.keys).await {
+    fn often(policy: &Policy) -> Duration {
+        (policy.slice() / 4).clamp(Duration::from_millis(5), Duration::from_secs(5))
+    }
+    each_event(app, often(&app.config.policy), |event| async move {
+        match app.scripts.sweep(&mut app.redis.get().await?, &event.keys).await {
             Ok(_) | Err(Error::Unready) => {}
             Err(error) => return Err(error),
         }
-    }
-    Ok(wait.max(Duration::from_millis(5)))
+        Ok(event.snapshot.load_full().map_or(Duration::MAX, |snapshot| often(&snapshot.policy)))
+    })
+    .await
 }

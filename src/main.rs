@@ -9,6 +9,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use zticket::app::{self, Loops};
 use zticket::config::Config;
 use zticket::error::Error;
+use zticket::fill::{self, Fill};
 use zticket::{db, telemetry};
 
 #[global_allocator]
@@ -30,6 +31,8 @@ enum Command {
     Serve,
     /// Bring the database up to date and exit
     Migrate,
+    /// For developers: fill a line fast, print tokens from it, and exit
+    Fill(Fill),
 }
 
 #[tokio::main]
@@ -47,8 +50,11 @@ async fn main() -> ExitCode {
         return ExitCode::from(2);
     }
     let outcome = match cli.command.unwrap_or(Command::Serve) {
-        Command::Serve => serve(config).await,
-        Command::Migrate => migrate(&config).await,
+        Command::Serve => serve(config).await.map_err(|error| error.to_string()),
+        Command::Migrate => migrate(&config).await.map_err(|error| error.to_string()),
+        Command::Fill(fill) => {
+            fill::run(config, &fill, std::io::stdout()).await.map_err(|error| error.to_string())
+        }
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

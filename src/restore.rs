@@ -2,6 +2,7 @@
 //! to an earlier life of Redis.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -56,6 +57,19 @@ pub async fn ready(app: &App, event: &Event) -> Result<(), Error> {
         }
     }
     Err(Error::Unready)
+}
+
+/// Starts to make the event ready, unless that is under way.
+pub fn in_background(app: &Arc<App>, event: &Arc<Event>) {
+    if event.repairing.try_lock().is_err() {
+        return;
+    }
+    let (app, event) = (app.clone(), event.clone());
+    app.runtime.clone().spawn(async move {
+        if let Err(error) = ready(&app, &event).await {
+            tracing::warn!(event = %event.id, %error, "not ready in Redis yet");
+        }
+    });
 }
 
 /// Seeds the live settings, once per configuration.

@@ -14,6 +14,7 @@ use crate::ids::{Place, SeatNumber};
 use crate::redis::scripts::{Hold, Release, SeatState};
 use crate::snapshot::{self, Snapshot};
 use crate::token::Token;
+use crate::workers::each_event;
 
 /// Overdue holds freed by one script call.
 const EXPIRE_MOST: u64 = 500;
@@ -125,15 +126,16 @@ pub async fn release(lane: &Lane, event: &Event, token: Token, seat: SeatNumber)
 
 /// One round of freeing overdue holds.
 pub async fn expire_step(app: &App) -> Result<Duration, Error> {
-    let mut conn = app.redis.get().await?;
-    for event in app.events.all() {
+    const EVERY: Duration = Duration::from_secs(1);
+    each_event(app, EVERY, |event| async move {
+        let mut conn = app.redis.get().await?;
         loop {
             match app.scripts.expire(&mut conn, &event.keys, EXPIRE_MOST).await {
                 Ok(EXPIRE_MOST) => {}
-                Ok(_) | Err(Error::Unready) => break,
+                Ok(_) | Err(Error::Unready) => return Ok(EVERY),
                 Err(error) => return Err(error),
             }
         }
-    }
-    Ok(Duration::from_secs(1))
+    })
+    .await
 }

@@ -16,6 +16,7 @@ use crate::events::Event;
 use crate::ids::{EventId, Place, SeatNumber};
 use crate::redis::keys::Key;
 use crate::redis::scripts::Settlement;
+use crate::workers::each_event;
 
 /// Most messages in one script call.
 const TOGETHER: usize = 1000;
@@ -92,13 +93,13 @@ async fn settle(app: &App, due: &[Due]) -> Result<(), Error> {
 
 /// Compares every event with the database.
 pub async fn audit_step(app: &App) -> Result<Duration, Error> {
-    for event in app.events.all() {
+    each_event(app, AUDIT_EVERY, |event| async move {
         match audit(app, &event).await {
-            Ok(_) | Err(Error::Unready) => {}
-            Err(error) => return Err(error),
+            Ok(_) | Err(Error::Unready) => Ok(AUDIT_EVERY),
+            Err(error) => Err(error),
         }
-    }
-    Ok(AUDIT_EVERY)
+    })
+    .await
 }
 
 /// Re-sends what Redis does not know, with its versions. Redis is read first: a sale made in between is then simply

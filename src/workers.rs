@@ -10,6 +10,7 @@ use tokio::task::JoinHandle;
 
 use crate::app::App;
 use crate::error::Error;
+use crate::events::Event;
 use crate::{admission, line, restore, seats, snapshot, sync};
 
 /// After a failed round.
@@ -50,22 +51,35 @@ impl Workers {
     }
 }
 
+/// Does something for every event at once. One that fails does not keep the others from it: its error is returned when
+/// all are done. Returns the shortest of the waits asked for, or `longest`.
+pub async fn each_event<F>(app: &App, longest: Duration, step: impl Fn(Arc<Event>) -> F) -> Result<Duration, Error>
+where
+    F: Future<Output = Result<Duration, Error>>,
+{
+    let waits = join_all(app.events.all().into_iter().map(step)).await;
+    waits.into_iter().try_fold(longest, |shortest, wait| Ok(shortest.min(wait?)))
+}
+
 /// Renews the snapshots of all events someone asks about.
-pub async fn snapshot_step(app: &App) -> Result<Duration, Error> {
+pub async fn snapshot_step(app: &Arc<App>) -> Result<Duration, Error> {
     let now = Instant::now();
-    let hot: Vec<_> = app.events.all().into_iter().filter(|event| event.hot()).collect();
-    let renew = hot.iter().map(|event| async move {
-        match snapshot::refresh(app, event, now).await {
-            Err(Error::Unready) => restore::ready(app, event).await,
-            outcome => outcome.map(drop),
+    let interval = app.config.snapshot_interval;
+    each_event(app, interval, |event| async move {
+        if event.hot() {
+            match snapshot::refresh(app, &event, now).await {
+                Err(Error::Unready) => restore::in_background(app, &event),
+                outcome => drop(outcome?),
+            }
         }
-    });
-    join_all(renew).await.into_iter().collect::<Result<Vec<()>, Error>>()?;
-    Ok(app.config.snapshot_interval.saturating_sub(now.elapsed()))
+        Ok(interval)
+    })
+    .await?;
+    Ok(interval.saturating_sub(now.elapsed()))
 }
 
 /// Learns of events made since, and makes them ready.
-async fn catalogue_step(app: &App) -> Result<Duration, Error> {
+async fn catalogue_step(app: &Arc<App>) -> Result<Duration, Error> {
     let known: Vec<_> = app.events.all().iter().map(|event| event.id).collect();
     app.events.refresh(&app.db, Duration::ZERO).await?;
     for event in app.events.all().iter().filter(|event| !known.contains(&event.id)) {
@@ -76,7 +90,7 @@ async fn catalogue_step(app: &App) -> Result<Duration, Error> {
 }
 
 /// One round of a loop. Returns how long to wait until the next.
-type Step = for<'a> fn(&'a App) -> BoxFuture<'a, Result<Duration, Error>>;
+type Step = for<'a> fn(&'a Arc<App>) -> BoxFuture<'a, Result<Duration, Error>>;
 
 fn spawn(app: &Arc<App>, stopped: &watch::Receiver<bool>, name: &'static str, step: Step) -> JoinHandle<()> {
     let (app, mut stopped) = (app.clone(), stopped.clone());

@@ -67,9 +67,12 @@ async fn a_poll_costs_redis_nothing_and_an_enter_is_one_script_call() {
     let scripts = script_calls(&mut conn).await;
     app.enter().await;
     assert_eq!(script_calls(&mut conn).await, scripts + 1);
+
+    // While Redis is held up a crowd gathers: then it enters in a few calls, one or two per web worker.
+    let _: () = redis::cmd("CLIENT").arg("PAUSE").arg(1000).query_async(&mut conn).await.unwrap();
     let together = futures_util::future::join_all((0..200).map(|_| app.enter())).await;
     let calls = script_calls(&mut conn).await - scripts - 1;
-    assert!(calls < together.len() as u64 / 2, "{calls} calls for {} visitors", together.len());
+    assert!(calls < 50, "{calls} calls for {} visitors", together.len());
     app.finish().await;
 }
 
