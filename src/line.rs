@@ -76,8 +76,9 @@ pub async fn enter(lane: &Lane, event: &Arc<Event>) -> Result<Status, Error> {
 pub async fn status(app: &Arc<App>, event: &Arc<Event>, token: Token) -> Result<Status, Error> {
     let mut snapshot = snapshot::current(app, event).await?;
     let mut standing = snapshot.standing(token.place());
-    if matches!(standing, Standing::Over | Standing::SoldOut) && snapshot.age() > UNSURE {
-        // That something is over is not said on old news.
+    let final_word = matches!(standing, Standing::Over | Standing::SoldOut);
+    if final_word && snapshot.age() > UNSURE || snapshot.too_old_for(token.place()) {
+        // That something is over is not said on old news, nor a rank that is not known.
         snapshot = snapshot::fresh(app, event).await?;
         standing = snapshot.standing(token.place());
     }

@@ -76,6 +76,8 @@ pub struct Meta {
     pub life: String,
     pub state: State,
     pub next: u32,
+    /// First place after the block that places are taken from.
+    pub end: u32,
     pub base: u32,
     pub head: u32,
     pub waiting: u64,
@@ -123,6 +125,7 @@ impl Meta {
                 other => return Err(Error::Internal(format!("meta has state {other:?}"))),
             },
             next: number(hash, "next")?,
+            end: number::<u64>(hash, "end")?.try_into().unwrap_or(u32::MAX),
             base: number(hash, "base")?,
             head: number(hash, "head")?,
             waiting: number(hash, "waiting")?,
@@ -241,6 +244,11 @@ impl Snapshot {
             return Standing::Waiting { rank: self.line.rank(place) + 1 };
         }
         Standing::Over
+    }
+
+    /// Whether a place is of a block given out after this snapshot: how many stand before it cannot be told.
+    pub fn too_old_for(&self, place: Place) -> bool {
+        place.0 >= self.meta.end
     }
 
     /// Identifies a turn of the pulse ring: another one means that everyone has to be heard from again.

@@ -2,15 +2,17 @@
 
 mod extract;
 mod management;
+mod measured;
 mod queue;
 mod seats;
 mod tickets;
 
 use std::net::TcpListener;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use actix_web::dev::{Server, Service, ServiceResponse};
+use actix_web::dev::{Server, Service};
 use actix_web::http::Method;
 use actix_web::http::header::{CACHE_CONTROL, HeaderValue};
 use actix_web::middleware::Compress;
@@ -19,6 +21,7 @@ use actix_web::{App as Web, HttpResponse, HttpServer, Resource, Route, guard};
 
 use crate::app::{App, Lane};
 use crate::error::Error;
+use crate::http::measured::Measured;
 
 /// A purchase is some twenty bytes; nothing needs more than this.
 const BODY_LIMIT: usize = 16 * 1024;
@@ -28,7 +31,8 @@ const STOP_SECONDS: u64 = 20;
 const PRIVATE: (actix_web::http::header::HeaderName, &str) = (CACHE_CONTROL, "no-store");
 
 /// The same handlers under `/api` and under `/api/events/{event}`.
-fn api(config: &mut ServiceConfig) {
+fn api(config: &mut ServiceConfig, app: &Arc<App>, prefix: &str) {
+    let path = |pattern: &str, allowed| path(app, prefix, pattern, allowed);
     config
         .service(path("/queues/tokens", "POST").route(post(queue::enter)))
         .service(
@@ -41,17 +45,23 @@ fn api(config: &mut ServiceConfig) {
         .service(path("/tickets/{ticket}", "GET, HEAD").route(get(tickets::find)));
 }
 
-fn routes(config: &mut ServiceConfig) {
+fn routes(config: &mut ServiceConfig, app: &Arc<App>) {
     config
         .app_data(JsonConfig::default().limit(BODY_LIMIT).error_handler(|error, _| extract::bad_body(&error).into()))
-        .service(path("/livez", "GET, HEAD").route(get(livez)))
-        .service(web::scope("/api/events/{event}").configure(api).default_service(web::to(not_found)))
-        .service(web::scope("/api").configure(api).default_service(web::to(not_found)))
+        .service(path(app, "", "/livez", "GET, HEAD").route(get(livez)))
+        .service(
+            // Plain paths first: matching a pattern costs, and most requests name no event.
+            web::scope("/api")
+                .configure(|config| api(config, app, "/api"))
+                .service(web::scope("/events/{event}").configure(|config| api(config, app, "/api/events/{event}")))
+                .default_service(web::to(not_found)),
+        )
         .default_service(web::to(not_found));
 }
 
-fn path(pattern: &str, allowed: &'static str) -> Resource {
+fn path(app: &Arc<App>, prefix: &str, pattern: &str, allowed: &'static str) -> Resource {
     web::resource(pattern)
+        .app_data(Measured::new(app, format!("{prefix}{pattern}")))
         .default_service(web::to(move || async move { Err::<HttpResponse, _>(Error::MethodNotAllowed(allowed)) }))
 }
 
@@ -94,14 +104,16 @@ async fn not_found() -> Result<HttpResponse, Error> {
 pub fn serve(app: Arc<App>, listener: TcpListener) -> Result<Server, Error> {
     let server = HttpServer::new(move || {
         let lane = Lane::new(app.clone());
-        let measured = app.clone();
+        let unknown = Rc::new(Measured::new(&app, "none".to_owned()));
+        let app = app.clone();
         Web::new()
             .wrap_fn(move |request, service| {
-                let (app, started) = (measured.clone(), Instant::now());
+                let (unknown, started) = (unknown.clone(), Instant::now());
                 let answer = service.call(request);
                 async move {
                     let response = answer.await?;
-                    measure(&app, &response, started.elapsed());
+                    let route = response.request().app_data::<Measured>().unwrap_or(&unknown);
+                    route.answered(response.request().method(), response.status(), started.elapsed());
                     Ok(response)
                 }
             })
@@ -110,7 +122,7 @@ pub fn serve(app: Arc<App>, listener: TcpListener) -> Result<Server, Error> {
                 // Handlers then answer 500, and this line says why.
                 Err(error) => tracing::error!(%error, "a web worker has no way to Redis"),
             })
-            .configure(routes)
+            .configure(move |config| routes(config, &app))
     })
     .shutdown_timeout(STOP_SECONDS)
     .client_request_timeout(Duration::from_secs(5))
@@ -118,20 +130,6 @@ pub fn serve(app: Arc<App>, listener: TcpListener) -> Result<Server, Error> {
     .listen(listener)
     .map_err(|error| Error::Internal(error.to_string()))?;
     Ok(server.run())
-}
-
-/// Routes are counted by their pattern, never by their path: paths are many, and some hold tokens.
-fn measure<B>(app: &App, response: &ServiceResponse<B>, elapsed: Duration) {
-    let request = response.request();
-    let method = match request.method().as_str() {
-        known @ ("GET" | "HEAD" | "POST" | "PUT" | "DELETE" | "OPTIONS" | "PATCH") => known,
-        _ => "other",
-    };
-    let pattern = request.match_pattern();
-    let route = pattern.as_deref().unwrap_or("none");
-    app.metrics.requests.with_label_values(&[method, route, response.status().as_str()]).inc();
-    app.metrics.request_seconds.with_label_values(&[method, route]).observe(elapsed.as_secs_f64());
-    tracing::debug!(method, route, status = response.status().as_u16(), ?elapsed, "answered");
 }
 
 /// A JSON answer that is nobody else's.
@@ -150,8 +148,8 @@ pub fn serve_management(app: Arc<App>, listener: TcpListener) -> Result<Server, 
     let server = HttpServer::new(move || {
         Web::new()
             .app_data(Data::from(app.clone()))
-            .service(path("/actuator/health", "GET, HEAD").route(get(management::health)))
-            .service(path("/actuator/prometheus", "GET, HEAD").route(get(management::prometheus)))
+            .service(path(&app, "", "/actuator/health", "GET, HEAD").route(get(management::health)))
+            .service(path(&app, "", "/actuator/prometheus", "GET, HEAD").route(get(management::prometheus)))
             .default_service(web::to(not_found))
     })
     .workers(1)

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use diesel_async::SimpleAsyncConnection;
 use futures_util::future::join_all;
 use redis::AsyncCommands;
 use serde_json::Value;
@@ -189,5 +190,30 @@ async fn servers_that_settle_the_same_sale_settle_it_once() {
     assert_eq!(app.db.number("SELECT count(*) AS n FROM tickets WHERE status = 'SYNCED'").await, 20);
     assert_eq!(app.meta("sold").await, 20);
     other.stop().await;
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_purchase_is_one_script_call_and_one_statement_and_together_they_are_fewer() {
+    let app = TestApp::by_hand(|_| {}).await;
+    let visitors = crowd(&app, 41).await;
+    let holds = || app.app().metrics.scripts.with_label_values(&["3_seat_hold", "HELD"]).get();
+    let statements = || app.app().metrics.gathered.with_label_values(&["sell"]).get_sample_count();
+    assert_eq!(app.buy(&visitors[0], 50).await.0, 200);
+    assert_eq!((holds(), statements()), (1, 1));
+
+    // While the table is locked, purchases gather behind the first one.
+    let mut conn = app.db.connect().await;
+    conn.batch_execute("BEGIN; LOCK TABLE tickets IN ACCESS EXCLUSIVE MODE").await.unwrap();
+    let buys = join_all(visitors[1..].iter().zip(1..).map(|(visitor, seat)| app.buy(visitor, seat)));
+    let unlock = async {
+        eventually("all hold their seats", async || (holds() == 41).then_some(())).await;
+        conn.batch_execute("COMMIT").await.unwrap();
+    };
+    let (answers, ()) = tokio::join!(buys, unlock);
+    assert!(answers.iter().all(|(status, _)| *status == 200));
+    let commits = app.db.number("SELECT count(DISTINCT xmin::text) AS n FROM tickets").await;
+    assert!(statements() <= 10, "{} statements for 40 purchases", statements() - 1);
+    assert!(commits <= 10, "{commits} commits for 41 tickets");
     app.finish().await;
 }
