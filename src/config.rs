@@ -67,7 +67,7 @@ impl Config {
         let mut vars = Vars(vars);
         let config = Self {
             database_url: vars.url("DATABASE_URL", &["postgres://", "postgresql://"])?,
-            redis_url: vars.url("REDIS_URL", &["redis://", "redis+unix://", "unix://"])?,
+            redis_url: vars.redis_url("REDIS_URL")?,
             bind: vars.parse(
                 "ZTICKET_BIND",
                 SocketAddr::from(([127, 0, 0, 1], 8080)),
@@ -145,6 +145,17 @@ impl Vars {
             Ok(value)
         } else {
             Err(ConfigError::new(name, format!("must start with {}", schemes.join(" or "))))
+        }
+    }
+
+    fn redis_url(&mut self, name: &str) -> Result<String, ConfigError> {
+        let value = self.url(name, &["redis://", "redis+unix://", "unix://"])?;
+        if value.contains(',') {
+            return Err(ConfigError::new(name, "names several nodes: a Redis Cluster is not supported yet"));
+        }
+        match redis::Client::open(value.as_str()) {
+            Ok(_) => Ok(value),
+            Err(error) => Err(ConfigError::new(name, format!("cannot be read: {error}"))),
         }
     }
 
@@ -229,6 +240,8 @@ mod tests {
     fn every_mistake_names_its_variable() {
         assert!(problem(&[("DATABASE_URL", "")]).starts_with("DATABASE_URL: is not set"));
         assert!(problem(&[("REDIS_URL", "http://h")]).starts_with("REDIS_URL: must start with redis://"));
+        assert!(problem(&[("REDIS_URL", "redis://a:1,redis://b:2")]).starts_with("REDIS_URL: names several nodes"));
+        assert!(problem(&[("REDIS_URL", "redis://h:port")]).starts_with("REDIS_URL: cannot be read"));
         assert!(problem(&[("ZTICKET_BIND", "8080")]).starts_with("ZTICKET_BIND: must be an address"));
         assert!(
             problem(&[("ZTICKET_QUEUE_TTL_SECONDS", "-1")]).starts_with("ZTICKET_QUEUE_TTL_SECONDS: must be a whole")

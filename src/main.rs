@@ -52,9 +52,7 @@ async fn main() -> ExitCode {
     let outcome = match cli.command.unwrap_or(Command::Serve) {
         Command::Serve => serve(config).await.map_err(|error| error.to_string()),
         Command::Migrate => migrate(&config).await.map_err(|error| error.to_string()),
-        Command::Fill(fill) => {
-            fill::run(config, &fill, std::io::stdout()).await.map_err(|error| error.to_string())
-        }
+        Command::Fill(fill) => fill::run(config, &fill, std::io::stdout()).await.map_err(|error| error.to_string()),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

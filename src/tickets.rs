@@ -207,9 +207,7 @@ async fn sell_together(
 ) {
     let now = Instant::now();
     // No insert is sent after the deadline of its hold.
-    let (mut batch, late): (Vec<_>, Vec<_>) = batch.into_iter().partition(|(sale, _)| sale.deadline > now);
-    // In one order on every server, so that statements wait for each other instead of deadlocking.
-    batch.sort_unstable_by_key(|(sale, _)| (sale.ticket.event, sale.ticket.place));
+    let (batch, late): (Vec<_>, Vec<_>) = batch.into_iter().partition(|(sale, _)| sale.deadline > now);
     late.into_iter().for_each(|(_, answer)| drop(answer.send(Err(Error::NotActive))));
     let asked: Vec<NewTicket> = batch.iter().map(|(sale, _)| sale.ticket.clone()).collect();
     match insert(pool, &asked).await {

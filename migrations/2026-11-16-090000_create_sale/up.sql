@@ -43,18 +43,18 @@ COMMENT ON COLUMN seats.event_id IS 'Whose seat it is';
 COMMENT ON COLUMN seats.number IS 'Position in the seat map, from 1';
 COMMENT ON COLUMN seats.label IS 'What is printed on the ticket, such as A1';
 COMMENT ON COLUMN seats.price IS 'Whole units of the currency, 0 for a free seat';
-COMMENT ON COLUMN seats.version IS 'Counts sales and cancels of this seat; the row lock puts them in order';
+COMMENT ON COLUMN seats.version IS 'Counts sales and cancels of this seat, so odd means sold; the row lock puts them in order';
 
 CREATE TABLE orders (
     id uuid PRIMARY KEY,
-    event_id integer NOT NULL REFERENCES events,
+    event_id integer NOT NULL,
     place bigint NOT NULL,
     created_at timestamptz NOT NULL DEFAULT now(),
     CONSTRAINT orders_one_per_pass UNIQUE (event_id, place)
 );
 COMMENT ON TABLE orders IS 'One purchase of one pass';
 COMMENT ON COLUMN orders.id IS 'UUID version 7';
-COMMENT ON COLUMN orders.event_id IS 'Event the seats belong to';
+COMMENT ON COLUMN orders.event_id IS 'Event the seats belong to; the foreign key of the tickets sees to it that it exists';
 COMMENT ON COLUMN orders.place IS 'Place in line of the buyer';
 COMMENT ON COLUMN orders.created_at IS 'When it was bought';
 

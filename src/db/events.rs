@@ -77,6 +77,8 @@ pub async fn create_default(conn: &mut Conn, seat_count: u32) -> Result<bool, Er
         .bind::<Array<Text>, _>(labels)
         .execute(conn)
         .await?;
+        // So that the first plans made for its seats are good ones.
+        diesel::sql_query("ANALYZE seats").execute(conn).await?;
         Ok(true)
     })
     .await

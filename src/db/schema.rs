@@ -57,7 +57,6 @@ diesel::table! {
     }
 }
 
-diesel::joinable!(orders -> events (event_id));
 diesel::joinable!(seats -> events (event_id));
 diesel::joinable!(tickets -> orders (order_id));
 

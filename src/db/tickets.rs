@@ -59,8 +59,8 @@ pub struct UnsettledRow {
 pub const CANCELLED: &str = "CANCELLED";
 
 /// Sells to many at once, in one statement and so one commit. Returns the sales made; who is missing among them was
-/// refused: the seat is sold, or the place has its order. A unique violation means that someone else sold at the same
-/// moment: nothing was sold, and each has to be tried alone.
+/// refused: the seat is sold (its version is odd), or the place has its order. No seat and no place may be asked for
+/// twice in one call.
 pub async fn sell(conn: &mut Conn, asked: &[NewTicket]) -> QueryResult<Vec<SoldRow>> {
     Sell {
         tickets: asked.iter().map(|ticket| ticket.id.0).collect(),
@@ -105,23 +105,20 @@ impl QueryFragment<Pg> for Sell {
         out.push_bind_param::<Array<SqlUuid>, _>(&self.tokens)?;
         out.push_sql(
             ") AS asked (ticket_id, order_id, event_id, place, seat_number, token)),
+             locked AS (
+               SELECT s.event_id, s.number, asked.ticket_id, asked.order_id, asked.place
+               FROM seats s JOIN asked ON s.event_id = asked.event_id AND s.number = asked.seat_number
+               WHERE s.version % 2 = 0
+               ORDER BY s.event_id, s.number FOR UPDATE OF s
+             ),
              ordered AS (
-               INSERT INTO orders (id, event_id, place)
-               SELECT order_id, event_id, place FROM asked
-               WHERE NOT EXISTS (SELECT FROM tickets t WHERE t.event_id = asked.event_id
-                                 AND t.seat_number = asked.seat_number AND t.status <> 'CANCELLED')
+               INSERT INTO orders (id, event_id, place) SELECT order_id, event_id, place FROM locked
                ON CONFLICT (event_id, place) DO NOTHING
                RETURNING id
              ),
-             locked AS (
-               SELECT s.event_id, s.number, asked.ticket_id
-               FROM seats s
-               JOIN asked ON s.event_id = asked.event_id AND s.number = asked.seat_number
-               JOIN ordered ON ordered.id = asked.order_id
-               ORDER BY s.event_id, s.number FOR UPDATE OF s
-             ),
              versioned AS (
-               UPDATE seats s SET version = s.version + 1 FROM locked
+               UPDATE seats s SET version = s.version + 1
+               FROM locked JOIN ordered ON ordered.id = locked.order_id
                WHERE s.event_id = locked.event_id AND s.number = locked.number
                RETURNING locked.ticket_id, s.version, s.price
              )

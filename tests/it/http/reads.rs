@@ -108,7 +108,7 @@ async fn who_waits_is_told_when_all_is_sold_and_a_seat_that_comes_back_goes_to_t
     let (status, body) = answer(app.request(Method::POST, "/api/queues/tokens")).await;
     assert_eq!((status.as_u16(), &body["code"]), (409, &"SOLD_OUT".into()));
 
-    app.db.execute("UPDATE tickets SET status = 'CANCELLED', seat_version = 2, settled_at = NULL").await;
+    app.cancel_all().await;
     app.settle().await;
     app.admit().await;
     app.look().await;

@@ -199,6 +199,16 @@ impl TestApp {
         sync::step(self.app()).await.unwrap();
     }
 
+    /// Takes back every ticket in the database. Redis hears of it when it is settled.
+    pub async fn cancel_all(&self) {
+        self.db
+            .execute(
+                "UPDATE seats SET version = version + 1 WHERE version % 2 = 1;
+                 UPDATE tickets SET status = 'CANCELLED', seat_version = seat_version + 1, settled_at = NULL",
+            )
+            .await;
+    }
+
     pub fn key(&self, key: Key) -> String {
         self.event().keys.get(key).to_owned()
     }
