@@ -1,11 +1,11 @@
 .DEFAULT_GOAL := help
-.PHONY: help run test check fmt migrate stop clean
+.PHONY: help run test check fmt migrate bench bench-quick stop clean
 
 # rustup puts cargo there, and not every shell has it on its PATH.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
 help: ## list these targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F '|' '{ printf "%-16s%s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F '|' '{ printf "%-20s%s\n", $$1, $$2 }'
 
 run: ## start the server on http://127.0.0.1:8080, with private PostgreSQL and Redis; Ctrl-C ends it all
 	@scripts/run
@@ -23,6 +23,12 @@ fmt: ## format the code
 
 migrate: ## bring the database up to date without starting the server
 	@scripts/run migrate
+
+bench: ## measure the speed beside the ceiling and the obvious way, in under ten minutes; use a quiet machine
+	@scripts/bench
+
+bench-quick: ## the same in under two minutes, less certain
+	@scripts/bench --quick
 
 stop: ## stop private PostgreSQL and Redis servers that were left running
 	@scripts/services stop run test bench
