@@ -26,7 +26,7 @@
 -- KEEPS a seat is in hold_ends exactly when its byte says held; a pass lasts as long as its holds
 
 local place, at_least = ARGV[1], tonumber(ARGV[2])
-local meta = redis.call('HMGET', KEYS[1], 'now', 'skew', 'waiting', 'seats')
+local meta = redis.call('HMGET', KEYS[1], 'now', 'skew', 'waiting', 'seats', 'seats_version', 'passes_version')
 local waiting = tonumber(meta[3])
 if not waiting or (waiting > 0 and redis.call('EXISTS', KEYS[2]) == 0) then return { 'UNREADY' } end
 
@@ -34,11 +34,17 @@ local time = redis.call('TIME')
 local clock = time[1] * 1000 + math.floor(time[2] / 1000)
 local now = math.max(clock + meta[2], tonumber(meta[1]))
 
-local taken, free, mine, overdue_of = { 'TAKEN' }, {}, {}, {}
-local bought = 0
+local seats, asked = {}, {}
 for i = 3, #ARGV do
   local seat = tonumber(ARGV[i])
   if seat < 1 or seat > tonumber(meta[4]) then return { 'NO_SEAT', seat } end
+  if not asked[seat] then seats[#seats + 1] = seat end
+  asked[seat] = true
+end
+
+local taken, free, mine, overdue_of = { 'TAKEN' }, {}, {}, {}
+local bought = 0
+for _, seat in ipairs(seats) do
   local state = redis.call('GETRANGE', KEYS[6], seat - 1, seat - 1)
   if state == 'a' then
     free[#free + 1] = seat
@@ -65,26 +71,36 @@ for i = 3, #ARGV do
     end
   end
 end
-if bought == #ARGV - 2 then return { 'YOURS' } end
+if bought == #seats then return { 'YOURS' } end
 
 local pass = tonumber(redis.call('ZSCORE', KEYS[4], place))
 if not pass or pass <= now then return { 'NO_PASS' } end
 if #taken > 1 then return taken end
 
 local policy = redis.call('HMGET', KEYS[3], 'hold_ttl_ms', 'seats_per_pass')
-local others = {}
+local others, lent = {}, 0
 for seat in string.gmatch(redis.call('HGET', KEYS[9], place) or '', '%d+') do
   seat = tonumber(seat)
-  if not overdue_of[seat] then others[#others + 1] = seat end
+  if not overdue_of[seat] then
+    others[#others + 1] = seat
+    if tonumber(redis.call('ZSCORE', KEYS[8], seat)) > now then lent = lent + 1 end
+  end
 end
-if #others + #free > tonumber(policy[2]) then return { 'TOO_MANY', tonumber(policy[2]) } end
+if #free > 0 and lent + #free > tonumber(policy[2]) then return { 'TOO_MANY', tonumber(policy[2]) } end
 
--- Nothing is refused from here on.
 local limit = tonumber(redis.call('HGET', KEYS[5], place))
 local sure = math.min(now + at_least, limit + at_least)
-local earliest, latest, changed = math.huge, pass, #free > 0
-local function lend(seat, deadline)
-  redis.call('ZADD', KEYS[8], deadline, seat)
+local until_when = math.max(math.min(now + policy[1], limit), sure)
+-- A payment may have stretched the pass beyond its limit: that is no time for one more seat.
+if #free > 0 and until_when <= now then return { 'NO_PASS' } end
+
+-- Nothing is refused from here on.
+local earliest, latest, changed = math.huge, pass, false
+local function lend(seat, deadline, before)
+  if deadline ~= before then
+    redis.call('ZADD', KEYS[8], deadline, seat)
+    changed = true
+  end
   earliest, latest = math.min(earliest, deadline), math.max(latest, deadline)
 end
 
@@ -105,19 +121,16 @@ for _, seat in ipairs(free) do
   redis.call('SETRANGE', KEYS[6], seat - 1, 'h')
   redis.call('HSET', KEYS[7], seat, place)
   others[#others + 1] = seat
-  lend(seat, math.max(math.min(now + policy[1], limit), sure))
+  lend(seat, until_when)
 end
-for seat, deadline in pairs(mine) do
-  if deadline < sure then changed = true end
-  lend(seat, math.max(deadline, sure))
-end
-if changed then
-  redis.call('HSET', KEYS[9], place, table.concat(others, ' '))
-  redis.call('HINCRBY', KEYS[1], 'seats_version', 1)
-end
+for seat, deadline in pairs(mine) do lend(seat, math.max(deadline, sure), deadline) end
+if #free > 0 then redis.call('HSET', KEYS[9], place, table.concat(others, ' ')) end
+local seats_version, passes_version = meta[5], meta[6]
+if changed then seats_version = seats_version + 1 end
 if latest > pass then
   redis.call('ZADD', KEYS[4], latest, place)
-  redis.call('HINCRBY', KEYS[1], 'passes_version', 1)
+  passes_version = passes_version + 1
 end
-redis.call('HSET', KEYS[1], 'now', now, 'skew', now - clock)
+redis.call('HSET', KEYS[1], 'seats_version', seats_version, 'passes_version', passes_version, 'now', now,
+  'skew', now - clock)
 return { 'HELD', earliest, now }

@@ -34,9 +34,8 @@ local base, next_place, head = tonumber(meta[4]), tonumber(meta[5]), tonumber(me
 local sold, settled = tonumber(meta[8]), 0
 local line_moved, passes_moved = false, false
 
--- Ends the hold on a seat, whoever has it; the caller sets the seat's byte and owner.
-local function end_hold(seat)
-  local owner = redis.call('HGET', KEYS[7], seat)
+-- Ends someone's hold on a seat; the caller sets the seat's byte and owner.
+local function end_hold(seat, owner)
   local kept = {}
   for other in string.gmatch(redis.call('HGET', KEYS[10], owner) or '', '%d+') do
     if other ~= seat then kept[#kept + 1] = other end
@@ -60,7 +59,9 @@ local function end_visit(place)
   if redis.call('ZREM', KEYS[4], place) == 1 then
     redis.call('HDEL', KEYS[5], place)
     passes_moved = true
+    return
   end
+  -- Not inside: lost by a restore, and maybe back in the line.
   local at = place - base
   if at >= 0 and place < next_place and redis.call('GETBIT', KEYS[2], at) == 1 then
     redis.call('SETBIT', KEYS[2], at, 0)
@@ -84,11 +85,14 @@ for i = 1, #ARGV, 4 do
   if version > known and tonumber(seat) <= tonumber(meta[7]) then
     local before = redis.call('GETRANGE', KEYS[6], seat - 1, seat - 1)
     if state == 'sold' then
-      if before == 'h' then end_hold(seat) end
+      if before == 'h' then
+        local owner = redis.call('HGET', KEYS[7], seat)
+        if owner ~= place then end_hold(seat, owner) end
+      end
       if before ~= 's' then sold = sold + 1 end
+      end_visit(tonumber(place))
       redis.call('SETRANGE', KEYS[6], seat - 1, 's')
       redis.call('HSET', KEYS[7], seat, place)
-      end_visit(tonumber(place))
     elseif before == 's' then
       sold = sold - 1
       redis.call('SETRANGE', KEYS[6], seat - 1, 'a')

@@ -89,8 +89,10 @@ impl Ranked {
 const CHUNK_PLACES: usize = 1 << 20;
 const CHUNK_WORDS: usize = CHUNK_PLACES / 64;
 const CHUNKS: usize = (1 << 32) / CHUNK_PLACES;
-/// From so many places of a chunk on, its bitmap is shorter than their list.
-const DENSE: usize = 10_000;
+/// From so many places of a chunk on, Redis takes in a bitmap faster than a list.
+const DENSE: usize = 300;
+/// Most neighbouring chunks that travel as one bitmap: 4 MB.
+const DENSE_CHUNKS: usize = 32;
 /// Most places one call lists.
 const LISTED: usize = 1000;
 
@@ -143,7 +145,7 @@ impl Pulses {
             self.forget(&sent.chunks);
             *sent = Sent { turn, chunks: HashMap::new() };
         }
-        let mut bundles = Vec::new();
+        let mut bundles = Bundles { listed: listed.clone(), ..Bundles::default() };
         for (index, slot) in self.heard.iter().enumerate() {
             let Some(heard) = slot.get() else { continue };
             let known = sent.chunks.get(&index);
@@ -152,9 +154,9 @@ impl Pulses {
                 let new = word.load(Ordering::Relaxed) & !known(at);
                 (new != 0).then_some((index, at, new))
             });
-            bundle(index, news.collect(), listed, &mut bundles);
+            bundles.add(index, news.collect());
         }
-        bundles
+        bundles.finish()
     }
 
     /// Remembers that a bundle has arrived, so that it is not sent again in this turn.
@@ -182,32 +184,60 @@ impl Pulses {
     }
 }
 
-/// Packs the news of one chunk: as a bitmap where it is dense, as lists elsewhere and in the gap.
-fn bundle(index: usize, news: Vec<(usize, usize, u64)>, listed: &std::ops::Range<u32>, bundles: &mut Vec<Bundle>) {
-    let first = |at: usize| u32::try_from(index * CHUNK_PLACES + at * 64).unwrap_or(u32::MAX);
-    let in_gap = |at: usize| first(at) < listed.end && first(at).saturating_add(64) > listed.start;
-    let total: usize = news.iter().map(|(_, _, bits)| bits.count_ones() as usize).sum();
-    let (dense, single): (Vec<_>, Vec<_>) = news.into_iter().partition(|(_, at, _)| total > DENSE && !in_gap(*at));
+/// Packs news: as bitmaps where they are dense, as lists elsewhere and in the gap.
+#[derive(Default)]
+struct Bundles {
+    listed: std::ops::Range<u32>,
+    done: Vec<Bundle>,
+    list: Bundle,
+    /// The bitmap being filled, and the chunks it covers.
+    dense: Bundle,
+    dense_chunks: std::ops::Range<usize>,
+}
 
-    if let (Some((_, low, _)), Some((_, high, _))) = (dense.first(), dense.last()) {
-        let mut bytes = vec![0; (high - low + 1) * 8];
-        for (_, at, bits) in &dense {
-            if let Some(target) = bytes.get_mut((at - low) * 8..(at - low + 1) * 8) {
-                target.copy_from_slice(&bits.to_be_bytes());
+impl Bundles {
+    /// Takes the news of one chunk; chunks come in order.
+    fn add(&mut self, index: usize, news: Vec<(usize, usize, u64)>) {
+        let total: usize = news.iter().map(|(_, _, bits)| bits.count_ones() as usize).sum();
+        for (index, at, bits) in news {
+            let first = u32::try_from(index * CHUNK_PLACES + at * 64).unwrap_or(u32::MAX);
+            let in_gap = first < self.listed.end && first.saturating_add(64) > self.listed.start;
+            if total > DENSE && !in_gap {
+                self.fill(index, at, bits);
+            } else {
+                self.name(first, (index, at, bits));
             }
         }
-        bundles.push(Bundle { from: first(*low), dense: bytes, places: Vec::new(), words: dense });
     }
-    let mut list = Bundle::default();
-    for (index, at, bits) in single {
-        list.places.extend((0..64).filter(|bit| (bits >> (63 - bit)) & 1 == 1).map(|bit| first(at) + bit));
-        list.words.push((index, at, bits));
-        if list.places.len() > LISTED - 64 {
-            bundles.push(std::mem::take(&mut list));
+
+    fn fill(&mut self, index: usize, at: usize, bits: u64) {
+        let chunks = &mut self.dense_chunks;
+        if index > chunks.end || index >= chunks.start + DENSE_CHUNKS {
+            self.done.push(std::mem::take(&mut self.dense));
+            *chunks = index..index;
+        }
+        chunks.end = index + 1;
+        self.dense.from = u32::try_from(chunks.start * CHUNK_PLACES).unwrap_or(u32::MAX);
+        let offset = ((index - chunks.start) * CHUNK_WORDS + at) * 8;
+        self.dense.dense.resize(offset, 0);
+        self.dense.dense.extend_from_slice(&bits.to_be_bytes());
+        self.dense.words.push((index, at, bits));
+    }
+
+    fn name(&mut self, first: u32, word: (usize, usize, u64)) {
+        let set = (0..64).filter(|bit| (word.2 >> (63 - bit)) & 1 == 1);
+        self.list.places.extend(set.map(|bit| first + bit));
+        self.list.words.push(word);
+        if self.list.places.len() > LISTED - 64 {
+            self.done.push(std::mem::take(&mut self.list));
         }
     }
-    if !list.places.is_empty() {
-        bundles.push(list);
+
+    fn finish(mut self) -> Vec<Bundle> {
+        self.done.push(self.dense);
+        self.done.push(self.list);
+        self.done.retain(|bundle| !bundle.words.is_empty());
+        self.done
     }
 }
 
@@ -226,7 +256,17 @@ mod tests {
         bytes
     }
 
+    /// All places a bundle tells of.
+    fn places(bundle: &Bundle) -> Vec<u32> {
+        let marked = Ranked::new(bundle.from, bundle.dense.clone());
+        let dense = (0..bundle.dense.len() as u32 * 8).map(|at| bundle.from + at);
+        let dense = dense.filter(|place| marked.contains(Place(*place)));
+        dense.chain(bundle.places.iter().copied()).collect()
+    }
+
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
         #[test]
         fn a_rank_is_the_number_of_places_up_to_it(base in 0u32..3, places in prop::collection::btree_set(0u32..700, 0..90)) {
             let base = base << 20;
@@ -242,16 +282,17 @@ mod tests {
 
         #[test]
         fn what_is_due_is_what_was_marked_and_not_yet_sent(
-            first in prop::collection::btree_set(0u32..3_000_000, 0..200),
+            first in prop::collection::btree_set(0u32..3_000_000, 0..2000),
             second in prop::collection::btree_set(0u32..3_000_000, 0..200),
         ) {
             let pulses = Pulses::default();
             let told = |turn: u64| {
                 let mut told: Vec<u32> = Vec::new();
                 for bundle in pulses.due(turn, &(0..0)) {
-                    told.extend(&bundle.places);
+                    told.extend(places(&bundle));
                     pulses.arrived(turn, &bundle);
                 }
+                told.sort_unstable();
                 told
             };
             first.iter().for_each(|place| pulses.mark(Place(*place)));
@@ -283,6 +324,17 @@ mod tests {
         assert_eq!(marked.count(), 100_000 - 128);
         let listed: Vec<u32> = bundles.iter().flat_map(|bundle| bundle.places.clone()).collect();
         assert_eq!(listed, (64_000..64_128).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn dense_neighbours_travel_together_and_far_ones_apart() {
+        let pulses = Pulses::default();
+        for start in [0, 1 << 20, 40 << 20] {
+            (0..1000).for_each(|at| pulses.mark(Place(start + at * 7)));
+        }
+        let bundles = pulses.due(1, &(0..0));
+        assert_eq!(bundles.iter().map(|bundle| bundle.from).collect::<Vec<_>>(), [0, 40 << 20]);
+        assert_eq!(bundles.iter().map(places).map(|places| places.len()).collect::<Vec<_>>(), [2000, 1000]);
     }
 
     #[test]

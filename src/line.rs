@@ -11,17 +11,15 @@ use crate::events::Event;
 use crate::ids::Place;
 use crate::policy::Policy;
 use crate::redis::Link;
-use crate::redis::gather::{Batch, Gather};
+use crate::redis::gather::{Batch, Gather, Limits};
 use crate::redis::scripts::Enter;
 use crate::restore;
 use crate::snapshot::{self, Snapshot, Standing, UNSURE};
 use crate::token::Token;
 use crate::workers::each_event;
 
-/// Most visitors one script call takes in: a bitmap of 64 bytes.
-const TOGETHER: usize = 511;
-/// Most visitors of one worker that wait to enter.
-const CROWD: usize = 50_000;
+/// Per web worker. One call at a time: two would only halve the batches.
+const ENTERING: Limits = Limits { waiting: 50_000, together: 511, at_once: 1 };
 
 /// A place that was just taken.
 #[derive(Debug, Clone, Copy)]
@@ -130,7 +128,7 @@ fn millis(duration: Duration) -> u64 {
 /// The loop that takes in the visitors of one worker, as many at once as there are.
 pub fn entrance(app: Arc<App>, link: Link, event: Arc<Event>) -> (Gather<(), Entered>, impl Future<Output = ()>) {
     let gathered = app.metrics.gathered.with_label_values(&["enter"]);
-    Gather::new("entering", CROWD, TOGETHER, move |batch: Batch<(), Entered>| {
+    Gather::new("entering", ENTERING, move |batch: Batch<(), Entered>| {
         gathered.observe(batch.len() as f64);
         let (app, mut link, event) = (app.clone(), link.clone(), event.clone());
         async move {

@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::events::Event;
 use crate::ids::{EventId, SeatNumber, TicketId};
 use crate::metrics::Metrics;
-use crate::redis::gather::{Batch, Gather};
+use crate::redis::gather::{Batch, Gather, Limits};
 use crate::redis::scripts::Hold;
 use crate::seats;
 use crate::snapshot::Standing;
@@ -26,9 +26,8 @@ use crate::token::Token;
 
 /// A hold that is paid for lasts at least this long, so that the sale is written in time.
 const TIME_TO_PAY: Duration = Duration::from_secs(10);
-/// Most sales in one statement, and most that wait for one.
-const TOGETHER: usize = 200;
-const CROWD: usize = 10_000;
+/// Per server. A second statement works while the first one waits for its commit to reach the disk.
+const SELLING: Limits = Limits { waiting: 10_000, together: 200, at_once: 2 };
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -175,7 +174,7 @@ pub fn seller(
     unsettled: mpsc::UnboundedSender<Due>,
 ) -> (Gather<Sale, Sold>, impl Future<Output = ()>) {
     let gathered = metrics.gathered.with_label_values(&["sell"]);
-    Gather::new("buying", CROWD, TOGETHER, move |mut batch: Batch<Sale, Sold>| {
+    Gather::new("buying", SELLING, move |mut batch: Batch<Sale, Sold>| {
         gathered.observe(batch.len() as f64);
         let (pool, metrics, unsettled) = (pool.clone(), metrics.clone(), unsettled.clone());
         async move {

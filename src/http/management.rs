@@ -64,7 +64,11 @@ async fn ask_postgres(app: Data<App>) -> Result<String, Error> {
 async fn ask_redis(app: Data<App>) -> Result<String, Error> {
     let pool = app.redis.clone();
     // Taking a connection from the pool pings it.
-    app.run(async move { Ok(drop(pool.get().await?)) }).await?;
+    app.run(async move {
+        pool.get().await?;
+        Ok(())
+    })
+    .await?;
     let status = app.redis.status();
     Ok(format!("answers; {} of {} connections open", status.size, status.max_size))
 }

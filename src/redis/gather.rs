@@ -1,8 +1,10 @@
-//! Calls that arrive together travel together. While one batch is under way the next one gathers, so that a batch is
-//! as large as the load makes it and a lone call does not wait: there is no timer.
+//! Calls that arrive together travel together. While batches are under way the next one gathers, so that a batch is as
+//! large as the load makes it and a lone call does not wait: there is no timer.
 
 use std::future::Future;
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::error::Error;
@@ -11,6 +13,16 @@ use crate::error::Error;
 pub struct Gather<Q, A> {
     queue: mpsc::Sender<(Q, oneshot::Sender<Result<A, Error>>)>,
     what: &'static str,
+}
+
+#[derive(Clone, Copy)]
+pub struct Limits {
+    /// Most calls that queue up.
+    pub waiting: usize,
+    /// Most calls in one batch.
+    pub together: usize,
+    /// Most batches under way.
+    pub at_once: usize,
 }
 
 /// Questions that were gathered, each with whoever waits for its answer.
@@ -23,22 +35,29 @@ impl<Q, A> Clone for Gather<Q, A> {
 }
 
 impl<Q, A> Gather<Q, A> {
-    /// Returns the handle and the loop that serves it, to be spawned by the caller. At most `waiting` calls queue up;
-    /// `serve` gets up to `most` of them at once.
-    pub fn new<S, F>(what: &'static str, waiting: usize, most: usize, mut serve: S) -> (Self, impl Future<Output = ()>)
+    /// Returns the handle and the loop that serves it, to be spawned by the caller.
+    pub fn new<S, F>(what: &'static str, limits: Limits, mut serve: S) -> (Self, impl Future<Output = ()>)
     where
         S: FnMut(Batch<Q, A>) -> F,
         F: Future<Output = ()>,
     {
-        let (queue, mut asked) = mpsc::channel(waiting);
+        let (queue, mut asked) = mpsc::channel(limits.waiting);
         let work = async move {
+            let mut serving = FuturesUnordered::new();
+            let mut batch = Vec::new();
             loop {
-                let mut batch = Vec::new();
-                if asked.recv_many(&mut batch, most).await == 0 {
-                    return;
+                let room = serving.len() < limits.at_once;
+                tokio::select! {
+                    Some(()) = serving.next() => {}
+                    count = asked.recv_many(&mut batch, limits.together), if room => {
+                        if count == 0 {
+                            break;
+                        }
+                        serving.push(serve(std::mem::take(&mut batch)));
+                    }
                 }
-                serve(batch).await;
             }
+            while serving.next().await.is_some() {}
         };
         (Self { queue, what }, work)
     }
@@ -61,7 +80,7 @@ mod tests {
     async fn calls_made_together_are_served_together_and_a_lone_one_at_once() {
         let sizes = Rc::new(RefCell::new(Vec::new()));
         let seen = sizes.clone();
-        let (gather, work) = Gather::new("test", 100, 10, move |batch: Batch<u32, u32>| {
+        let (gather, work) = Gather::new("test", Limits { waiting: 100, together: 10, at_once: 1 }, move |batch: Batch<u32, u32>| {
             seen.borrow_mut().push(batch.len());
             async move {
                 for (question, answer) in batch {
@@ -81,7 +100,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_full_queue_refuses_instead_of_piling_up() {
-        let (gather, _idle) = Gather::new("test", 1, 1, |_: Batch<(), ()>| async {});
+        let (gather, _idle) = Gather::new("test", Limits { waiting: 1, together: 1, at_once: 1 }, |_: Batch<(), ()>| async {});
         let first = gather.ask(());
         let second = async { gather.ask(()).await };
         tokio::select! {
