@@ -1,9 +1,13 @@
 //! One test binary. Every test has a server of its own: the real one, on port 0, with its own database and its own
 //! Redis. Names are sentences.
 
+mod failures;
 mod flow;
 mod http;
 mod lua;
+mod migrations;
 mod outage;
+mod process;
 mod race;
+mod snapshots;
 mod support;

@@ -1,1 +1,19 @@
-//! The scripts, one by one.
+//! The scripts, one by one, on a Redis of their own and without a server.
+
+mod admit;
+mod block;
+mod enter;
+mod fixture;
+mod headers;
+mod hold;
+mod leave;
+mod memory;
+mod model;
+mod policy;
+mod pulse;
+mod restore;
+mod seats;
+mod settle;
+mod sweep;
+mod unready;
+mod walk;

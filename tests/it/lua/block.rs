@@ -1,0 +1,159 @@
+//! `1_line_block`: blocks of places, and what a new life of Redis means for those who wait.
+
+use zticket::redis::keys::Key;
+use zticket::redis::scripts::{Admit, Enter, Leave};
+
+use super::fixture::{BLOCK, Fixture};
+
+const WAIT: u64 = 500_000;
+
+fn place(at: i64) -> u32 {
+    u32::try_from(at).unwrap()
+}
+
+#[tokio::test]
+async fn the_block_that_follows_extends_the_last_one() {
+    let event = Fixture::with(|setup| setup.facts["end"] = 10.into()).await;
+    event.entered(7).await;
+    event.block(10..20, None).await;
+    assert_eq!((event.meta("next").await, event.meta("end").await), (7, 20));
+    assert_eq!(event.entered(5).await, 7);
+    event.check().await;
+}
+
+#[tokio::test]
+async fn a_block_further_on_skips_the_rest_of_the_last_one() {
+    let event = Fixture::with(|setup| setup.facts["end"] = 10.into()).await;
+    event.entered(7).await;
+    event.block(32..64, None).await;
+    assert_eq!(event.entered(5).await, 32);
+    assert_eq!(event.line().await, [0, 1, 2, 3, 4, 5, 6, 32, 33, 34, 35, 36]);
+    assert_eq!(event.meta("gap_to").await, 0, "in the same life nothing was lost");
+    event.check().await;
+}
+
+#[tokio::test]
+async fn a_block_that_is_not_ahead_is_dropped() {
+    let event = Fixture::new().await;
+    event.block(BLOCK..2 * BLOCK, None).await;
+    event.entered(3).await;
+    for (start, end) in [(0, BLOCK), (BLOCK, 2 * BLOCK), (2 * BLOCK - 8, 3 * BLOCK)] {
+        let dump = event.dump().await;
+        event.block(start..end, Some(WAIT)).await;
+        assert_eq!(event.dump().await, dump, "{start}..{end}");
+    }
+    event.start_new_life().await;
+    let dump = event.dump().await;
+    event.block(0..BLOCK, Some(WAIT)).await;
+    assert_eq!(event.dump().await, dump, "a new life does not make an old block good");
+    assert_eq!(event.enter(1).await, Enter::Stale);
+}
+
+#[tokio::test]
+async fn a_new_life_turns_what_may_be_lost_into_the_gap() {
+    let event = Fixture::new().await;
+    event.entered(7).await;
+    let version = event.meta("line_version").await;
+    event.start_new_life().await;
+    event.at(5_000).await;
+    event.block(BLOCK..2 * BLOCK, Some(WAIT)).await;
+    assert_eq!((event.meta("gap_from").await, event.meta("gap_to").await), (7, BLOCK));
+    assert_eq!(event.meta("gap_opens").await, 5_000 + WAIT.cast_signed());
+    assert_eq!((event.meta("restores").await, event.meta("gap_turns").await), (1, 0));
+    assert!(event.meta("line_version").await > version);
+    assert_eq!(event.entered(1).await, place(BLOCK));
+    event.check().await;
+}
+
+#[tokio::test]
+async fn after_a_new_life_everyone_in_the_line_counts_as_present() {
+    let event = Fixture::new().await;
+    event.entered(4).await;
+    for _ in 0..3 {
+        event.turn().await;
+        event.pulse(&[2]).await;
+    }
+    event.start_new_life().await;
+    event.block(BLOCK..2 * BLOCK, Some(0)).await;
+    assert_eq!(event.heard().await, [0, 1, 2, 3]);
+    assert_eq!(event.admit().await, Admit::Admitted(4));
+    event.check().await;
+}
+
+#[tokio::test]
+async fn a_new_life_that_lost_nothing_makes_no_gap_and_no_one_present() {
+    let event = Fixture::new().await;
+    event.entered(4).await;
+    for _ in 0..3 {
+        event.turn().await;
+        event.pulse(&[2]).await;
+    }
+    event.start_new_life().await;
+    event.block(BLOCK..2 * BLOCK, None).await;
+    assert_eq!((event.meta("gap_from").await, event.meta("gap_to").await), (0, 0));
+    assert_eq!(event.meta("restores").await, 0);
+    assert_eq!(event.admit().await, Admit::Admitted(1));
+    assert_eq!(event.line().await, [0, 1, 3]);
+    assert_eq!(event.entered(1).await, place(BLOCK));
+    event.check().await;
+}
+
+#[tokio::test]
+async fn an_empty_line_goes_on_at_the_new_block() {
+    let event = Fixture::new().await;
+    event.entered(2).await;
+    assert_eq!((event.leave(0).await, event.leave(1).await), (Leave::Left, Leave::Left));
+    event.start_new_life().await;
+    event.block(BLOCK..2 * BLOCK, Some(WAIT)).await;
+    assert_eq!(event.meta("head").await, BLOCK);
+    event.check().await;
+    event.block(3 * BLOCK..4 * BLOCK, None).await;
+    assert_eq!(event.meta("head").await, 3 * BLOCK);
+    event.check().await;
+}
+
+#[tokio::test]
+async fn a_second_new_life_keeps_the_first_gap_open() {
+    let event = Fixture::new().await;
+    event.entered(4).await;
+    event.start_new_life().await;
+    event.block(BLOCK..2 * BLOCK, Some(WAIT)).await;
+    assert_eq!(event.pulse(&[10, 20]).await, 2);
+    event.entered(2).await;
+    event.turn().await;
+    event.start_new_life().await;
+    event.block(2 * BLOCK..3 * BLOCK, Some(WAIT)).await;
+    assert_eq!((event.meta("gap_from").await, event.meta("gap_to").await), (4, 2 * BLOCK));
+    assert_eq!(event.meta("gap_turns").await, 0, "and for a full TTL again");
+    assert_eq!(event.pulse(&[12, place(BLOCK) + 7]).await, 2, "lost by the first, lost by the second");
+    assert_eq!(event.pulse(&[10, 20]).await, 0, "these are in the line already");
+    event.check().await;
+}
+
+#[tokio::test]
+async fn a_gap_stays_open_through_a_restart_that_lost_nothing() {
+    let event = Fixture::new().await;
+    event.entered(4).await;
+    event.start_new_life().await;
+    event.block(BLOCK..2 * BLOCK, Some(WAIT)).await;
+    event.start_new_life().await;
+    event.block(2 * BLOCK..3 * BLOCK, None).await;
+    assert_eq!((event.meta("gap_from").await, event.meta("gap_to").await), (4, BLOCK));
+    assert_eq!(event.pulse(&[10]).await, 1);
+    event.check().await;
+}
+
+#[tokio::test]
+async fn the_clock_of_the_event_survives_a_new_life_on_a_machine_whose_clock_is_behind() {
+    let event = Fixture::new().await;
+    event.entered(1).await;
+    let ahead = event.now().await + 3_600_000;
+    event.at(ahead).await;
+    event.start_new_life().await;
+    event.block(BLOCK..2 * BLOCK, Some(WAIT)).await;
+    assert_eq!(event.meta("now").await, ahead);
+    assert_eq!(event.meta("gap_opens").await, ahead + WAIT.cast_signed());
+    event.pass(1000).await;
+    assert!(event.now().await >= ahead + 1000, "time goes on from there");
+    assert!(!event.bits(Key::Line).await.is_empty());
+}

@@ -1,0 +1,68 @@
+//! What a line weighs, and what still works when Redis is full.
+
+use zticket::error::Error;
+use zticket::ids::{Place, SeatNumber};
+use zticket::redis::keys::Key;
+use zticket::redis::scripts::{Leave, Release, SOURCES, Sweep};
+
+use super::fixture::{Fixture, message};
+
+#[tokio::test]
+async fn a_million_who_wait_and_poll_weigh_less_than_two_megabytes() {
+    let event = Fixture::new().await;
+    for _ in 0..10 {
+        event.entered(100_000).await;
+    }
+    for _ in 0..6 {
+        assert_eq!(event.turn().await, Sweep::Swept(0));
+        event.pulse_dense(0, &[0xff; 125_000], &[]).await;
+    }
+    assert_eq!(event.meta("waiting").await, 1_000_000);
+    let mut bytes = 0;
+    for key in Key::ALL {
+        let mut ask = redis::cmd("MEMORY");
+        ask.arg("USAGE").arg(event.key(*key)).arg("SAMPLES").arg(0);
+        bytes += ask.query_async::<Option<u64>>(&mut event.conn()).await.unwrap().unwrap_or(0);
+    }
+    assert!(bytes > 6 * 125_000, "a line and five slices: {bytes} bytes");
+    assert!(bytes < 2_000_000, "{bytes} bytes");
+    event.check().await;
+}
+
+#[tokio::test]
+async fn a_full_redis_still_frees_and_settles_but_takes_nobody() {
+    let event = Fixture::new().await;
+    let visitors = event.inside(3).await;
+    event.held(visitors[0], &[1, 2]).await;
+    event.entered(10).await;
+    event.pass(1_500_000).await;
+    let mut fill = redis::cmd("CONFIG");
+    let _: () = fill.arg("SET").arg("maxmemory").arg(1).query_async(&mut event.conn()).await.unwrap();
+
+    let (scripts, keys, conn) = (&event.scripts, &event.keys, &mut event.conn());
+    let dump = event.dump().await;
+    let refused = |outcome: Result<(), Error>| match outcome {
+        Err(Error::Redis(error)) => assert!(error.to_string().contains("OOM"), "{error}"),
+        other => panic!("{other:?}"),
+    };
+    refused(scripts.enter(conn, keys, 1).await.map(drop));
+    refused(scripts.pulse(conn, keys, 0, &[], &[5]).await.map(drop));
+    refused(scripts.admit(conn, keys).await.map(drop));
+    refused(scripts.hold(conn, keys, Place(visitors[1]), 0, &[SeatNumber(5)]).await.map(drop));
+    assert_eq!(event.dump().await, dump, "a refusal writes nothing");
+
+    assert_eq!(event.release(visitors[0], &[1]).await, Release::Released(1));
+    assert_eq!(event.expire(10).await, 1);
+    assert_eq!(event.leave(4).await, Leave::Left);
+    assert_eq!(event.sweep().await, Sweep::Swept(0));
+    assert_eq!(event.settle(&[message(3, 1, true, visitors[1])]).await, 1);
+    event.check().await;
+}
+
+#[test]
+fn the_scripts_that_only_free_things_are_allowed_when_redis_is_full() {
+    let allowed = SOURCES.iter().filter(|source| source.text.starts_with("#!lua flags=allow-oom\n"));
+    let mut allowed: Vec<&str> = allowed.map(|source| source.name).collect();
+    allowed.sort_unstable();
+    assert_eq!(allowed, ["1_line_leave", "1_line_sweep", "3_seat_expire", "3_seat_release", "4_ticket_settle"]);
+}

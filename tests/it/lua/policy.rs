@@ -1,0 +1,126 @@
+//! `policy_set`: what an operator can change live.
+
+use zticket::redis::scripts::{Admit, PolicySet};
+
+use super::fixture::Fixture;
+
+fn refused(rule: &str) -> PolicySet {
+    PolicySet::Refused(rule.to_owned())
+}
+
+#[tokio::test]
+async fn a_change_is_in_force_at_once_and_servers_hear_of_it() {
+    let event = Fixture::new().await;
+    event.entered(10).await;
+    assert_eq!(event.change(&[("batch", "3"), ("max_active", "2")]).await, PolicySet::Ok);
+    assert_eq!((event.policy("batch").await, event.policy("max_active").await), (3, 2));
+    let version = event.meta("policy_version").await;
+    assert_eq!(event.admit().await, Admit::Admitted(2));
+    assert_eq!(event.change(&[("interval_ms", "1")]).await, PolicySet::Ok);
+    assert!(event.meta("policy_version").await > version);
+}
+
+#[tokio::test]
+async fn every_setting_takes_its_lowest_value_and_nothing_lower() {
+    let event = Fixture::new().await;
+    for (field, lowest) in [
+        ("interval_ms", 1),
+        ("batch", 0),
+        ("max_active", 0),
+        ("max_queue", 0),
+        ("queue_ttl_ms", 4),
+        ("sync_interval_ms", 1),
+        ("seats_per_pass", 1),
+    ] {
+        assert_eq!(event.change(&[(field, &lowest.to_string())]).await, PolicySet::Ok, "{field}");
+        assert_eq!(event.policy(field).await, lowest);
+        let rule = format!("{field} is a whole number of at least {lowest}");
+        assert_eq!(event.change(&[(field, &(lowest - 1).to_string())]).await, refused(&rule));
+        assert_eq!(event.policy(field).await, lowest);
+    }
+    for field in ["active_ttl_ms", "hold_ttl_ms"] {
+        let rule = format!("{field} is a whole number of at least 1");
+        assert_eq!(event.change(&[(field, "0")]).await, refused(&rule));
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_plain_whole_number_is_refused() {
+    let event = Fixture::new().await;
+    let rule = "batch is a whole number of at least 0";
+    for value in ["", "-1", "+1", "1.5", "1e3", "0x10", " 1", "1 ", "ten", "1\n", "1234567890123", "nan"] {
+        assert_eq!(event.change(&[("batch", value)]).await, refused(rule), "{value:?}");
+    }
+    assert_eq!(event.change(&[("batch", "999999999999")]).await, PolicySet::Ok);
+}
+
+#[tokio::test]
+async fn an_unknown_setting_is_refused_by_name() {
+    let event = Fixture::new().await;
+    for field in ["", "Batch", "waiting", "seed", "now"] {
+        let rule = format!("there is no setting {field}");
+        assert_eq!(event.change(&[(field, "1")]).await, refused(&rule));
+    }
+}
+
+#[tokio::test]
+async fn a_pass_lasts_as_long_as_a_hold() {
+    let event = Fixture::new().await;
+    let rule = "active_ttl_ms must be at least hold_ttl_ms";
+    assert_eq!(event.change(&[("active_ttl_ms", "999999")]).await, refused(rule));
+    assert_eq!(event.change(&[("hold_ttl_ms", "2000001")]).await, refused(rule));
+    assert_eq!(event.change(&[("active_ttl_ms", "1000000")]).await, PolicySet::Ok);
+    let both = [("hold_ttl_ms", "3000000"), ("active_ttl_ms", "3000000")];
+    assert_eq!(event.change(&both).await, PolicySet::Ok, "only the outcome counts, not the order");
+}
+
+#[tokio::test]
+async fn a_sync_round_comes_before_a_hold_ends() {
+    let event = Fixture::new().await;
+    let rule = "sync_interval_ms must be less than hold_ttl_ms";
+    assert_eq!(event.change(&[("sync_interval_ms", "1000000")]).await, refused(rule));
+    assert_eq!(event.change(&[("hold_ttl_ms", "5000")]).await, refused(rule));
+    assert_eq!(event.change(&[("hold_ttl_ms", "5001")]).await, PolicySet::Ok);
+}
+
+#[tokio::test]
+async fn a_refusal_changes_nothing_of_what_came_with_it() {
+    let event = Fixture::new().await;
+    event.entered(2).await;
+    let dump = event.dump().await;
+    for wrong in [("batch", "x"), ("nonsense", "1"), ("state", "shut"), ("hold_ttl_ms", "1")] {
+        let changes = [("max_queue", "5"), ("state", "paused"), wrong];
+        assert!(matches!(event.change(&changes).await, PolicySet::Refused(_)), "{wrong:?}");
+        assert!(matches!(event.seed("new", &changes).await, PolicySet::Refused(_)), "{wrong:?}");
+        assert_eq!(event.dump().await, dump, "{wrong:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_event_is_paused_resumed_and_closed() {
+    let event = Fixture::new().await;
+    assert_eq!(event.change(&[("state", "shut")]).await, refused("state is open, paused or closed"));
+    event.set_meta("policy_version", 7).await;
+    for (version, state) in (8..).zip(["paused", "open", "closed", "open"]) {
+        assert_eq!(event.change(&[("state", state)]).await, PolicySet::Ok);
+        assert_eq!(event.meta_text("state").await, state);
+        assert_eq!(event.meta("policy_version").await, version);
+    }
+    assert_eq!(event.change(&[("state", "paused"), ("batch", "1")]).await, PolicySet::Ok);
+    assert_eq!((event.meta_text("state").await.as_str(), event.policy("batch").await), ("paused", 1));
+}
+
+#[tokio::test]
+async fn the_same_configuration_is_applied_once_so_that_live_changes_outlast_a_restart() {
+    let event = Fixture::new().await;
+    assert_eq!(event.seed("a", &[("batch", "50")]).await, PolicySet::Ok);
+    assert_eq!(event.change(&[("batch", "60")]).await, PolicySet::Ok);
+    let dump = event.dump().await;
+    assert_eq!(event.seed("a", &[("batch", "50")]).await, PolicySet::Ok);
+    assert_eq!(event.dump().await, dump);
+    assert_eq!(event.policy("batch").await, 60);
+    assert_eq!(event.seed("b", &[("batch", "70")]).await, PolicySet::Ok);
+    assert_eq!(event.policy("batch").await, 70, "a new configuration is");
+    assert_eq!(event.seed("a", &[("batch", "50")]).await, PolicySet::Ok);
+    assert_eq!(event.policy("batch").await, 50);
+}

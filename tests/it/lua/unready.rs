@@ -1,0 +1,138 @@
+//! An event that is not in Redis, or only a part of it: every script says so and writes nothing.
+
+use redis::AsyncCommands;
+use zticket::error::Error;
+use zticket::ids::{Place, SeatNumber};
+use zticket::redis::keys::Key;
+use zticket::redis::scripts::{Admit, Leave, SOURCES};
+
+use super::fixture::{BLOCK, Fixture, message};
+
+/// Every script but the one that restores.
+const OTHERS: [&str; 11] = [
+    "1_line_block",
+    "1_line_enter",
+    "1_line_leave",
+    "1_line_pulse",
+    "1_line_sweep",
+    "2_pass_admit",
+    "3_seat_expire",
+    "3_seat_hold",
+    "3_seat_release",
+    "4_ticket_settle",
+    "policy_set",
+];
+
+/// Calls a script in a way that writes, if the event is there. Says whether it was not.
+async fn call(event: &Fixture, name: &str) -> bool {
+    let (scripts, keys, conn) = (&event.scripts, &event.keys, &mut event.conn());
+    match name {
+        "1_line_block" => unready(scripts.block(conn, keys, BLOCK..2 * BLOCK, Some(5)).await),
+        "1_line_enter" => unready(scripts.enter(conn, keys, 3).await),
+        "1_line_leave" => unready(scripts.leave(conn, keys, Place(3)).await),
+        "1_line_pulse" => unready(scripts.pulse(conn, keys, 0, &[0xff], &[3]).await),
+        "1_line_sweep" => unready(scripts.sweep(conn, keys).await),
+        "2_pass_admit" => unready(scripts.admit(conn, keys).await),
+        "3_seat_expire" => unready(scripts.expire(conn, keys, 10).await),
+        "3_seat_hold" => unready(scripts.hold(conn, keys, Place(0), 0, &[SeatNumber(1)]).await),
+        "3_seat_release" => unready(scripts.release(conn, keys, Place(1), &[SeatNumber(9)]).await),
+        "4_ticket_settle" => unready(scripts.settle(conn, keys, &[message(2, 1, true, 0)]).await),
+        "policy_set" => unready(scripts.policy_set(conn, keys, "", &[("batch", "1")]).await),
+        _ => panic!("there is no script {name}"),
+    }
+}
+
+/// Which of all scripts, called one after the other, found the event missing.
+async fn call_all(event: &Fixture) -> Vec<&'static str> {
+    let mut missing = Vec::new();
+    for name in OTHERS {
+        if call(event, name).await {
+            missing.push(name);
+        }
+    }
+    missing
+}
+
+fn unready<T: std::fmt::Debug>(outcome: Result<T, Error>) -> bool {
+    match outcome {
+        Err(Error::Unready) => true,
+        Ok(_) => false,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Somebody in every corner, and things to do for every script.
+async fn busy() -> Fixture {
+    let event = Fixture::new().await;
+    let visitors = event.inside(2).await;
+    event.held(visitors[1], &[9]).await;
+    event.entered(20).await;
+    event.pass(1_500_000).await;
+    event
+}
+
+#[test]
+fn no_script_is_forgotten_here() {
+    let mut known: Vec<&str> = SOURCES.iter().map(|source| source.name).collect();
+    known.retain(|name| *name != "5_event_restore");
+    known.sort_unstable();
+    assert_eq!(known, OTHERS);
+}
+
+#[tokio::test]
+async fn without_meta_or_without_the_line_of_those_who_wait_nothing_is_done() {
+    for lost in [Key::Meta, Key::Line] {
+        let event = busy().await;
+        let _: () = event.conn().del(event.key(lost)).await.unwrap();
+        let dump = event.dump().await;
+        assert_eq!(call_all(&event).await, OTHERS, "without {lost:?}");
+        assert_eq!(event.dump().await, dump, "without {lost:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_event_that_was_never_built_stays_unbuilt() {
+    let event = Fixture::new().await;
+    let _: () = redis::cmd("FLUSHALL").query_async(&mut event.conn()).await.unwrap();
+    assert_eq!(call_all(&event).await, OTHERS);
+    let keys: u32 = redis::cmd("DBSIZE").query_async(&mut event.conn()).await.unwrap();
+    assert_eq!(keys, 0);
+}
+
+#[tokio::test]
+async fn an_empty_line_needs_no_key() {
+    let event = busy().await;
+    event.set_policy("batch", 1000).await;
+    assert_eq!(event.admit_now().await, Admit::Admitted(18), "20 seats, two inside");
+    assert_eq!((event.leave(20).await, event.leave(21).await), (Leave::Left, Leave::Left));
+    assert_eq!(event.meta("waiting").await, 0);
+    let _: () = event.conn().del(event.key(Key::Line)).await.unwrap();
+    assert!(call_all(&event).await.is_empty());
+    event.check().await;
+}
+
+#[tokio::test]
+async fn a_script_that_redis_forgot_is_loaded_again_by_the_call() {
+    let event = busy().await;
+    let _: () = redis::cmd("SCRIPT").arg("FLUSH").query_async(&mut event.conn()).await.unwrap();
+    assert!(call_all(&event).await.is_empty());
+}
+
+/// So that a clock that is set back, or a restore, never takes back a moment at which something was done.
+#[tokio::test]
+async fn whatever_is_done_is_dated() {
+    for name in OTHERS.into_iter().filter(|name| *name != "policy_set") {
+        let event = busy().await;
+        let (before, dump) = (event.meta("now").await, event.dump().await);
+        assert!(!call(&event, name).await);
+        assert_ne!(event.dump().await, dump, "{name} writes");
+        let now = event.meta("now").await;
+        assert!(now >= before + 1_500_000, "{name} notes the moment");
+        event.pass(-3_600_000).await;
+        assert!(event.now().await >= now, "{name}");
+        let skew = event.meta("skew").await + 3_600_000;
+        let clock: (i64, i64) = redis::cmd("TIME").query_async(&mut event.conn()).await.unwrap();
+        assert!(now - skew <= clock.0 * 1000 + clock.1 / 1000, "{name} notes how far the event is from the clock");
+        event.check().await;
+    }
+}
