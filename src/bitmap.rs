@@ -154,7 +154,7 @@ impl Pulses {
                 let new = word.load(Ordering::Relaxed) & !known(at);
                 (new != 0).then_some((index, at, new))
             });
-            bundles.add(index, news.collect());
+            bundles.add(news.collect());
         }
         bundles.finish()
     }
@@ -197,7 +197,7 @@ struct Bundles {
 
 impl Bundles {
     /// Takes the news of one chunk; chunks come in order.
-    fn add(&mut self, index: usize, news: Vec<(usize, usize, u64)>) {
+    fn add(&mut self, news: Vec<(usize, usize, u64)>) {
         let total: usize = news.iter().map(|(_, _, bits)| bits.count_ones() as usize).sum();
         for (index, at, bits) in news {
             let first = u32::try_from(index * CHUNK_PLACES + at * 64).unwrap_or(u32::MAX);

@@ -137,6 +137,7 @@ fn spread(taken: &[Range<u32>], count: u32) -> impl Iterator<Item = u32> {
 }
 
 #[cfg(test)]
+#[expect(clippy::single_range_in_vec_init, reason = "one run of places is a list of one")]
 mod tests {
     use super::*;
 

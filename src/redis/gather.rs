@@ -80,14 +80,15 @@ mod tests {
     async fn calls_made_together_are_served_together_and_a_lone_one_at_once() {
         let sizes = Rc::new(RefCell::new(Vec::new()));
         let seen = sizes.clone();
-        let (gather, work) = Gather::new("test", Limits { waiting: 100, together: 10, at_once: 1 }, move |batch: Batch<u32, u32>| {
-            seen.borrow_mut().push(batch.len());
-            async move {
-                for (question, answer) in batch {
-                    let _ = answer.send(Ok(question * 2));
+        let (gather, work) =
+            Gather::new("test", Limits { waiting: 100, together: 10, at_once: 1 }, move |batch: Batch<u32, u32>| {
+                seen.borrow_mut().push(batch.len());
+                async move {
+                    for (question, answer) in batch {
+                        let _ = answer.send(Ok(question * 2));
+                    }
                 }
-            }
-        });
+            });
         let calls = async {
             assert_eq!(gather.ask(21).await.unwrap(), 42);
             let answers = futures_util::future::join_all((0..25).map(|n| gather.ask(n))).await;
@@ -100,7 +101,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_full_queue_refuses_instead_of_piling_up() {
-        let (gather, _idle) = Gather::new("test", Limits { waiting: 1, together: 1, at_once: 1 }, |_: Batch<(), ()>| async {});
+        let (gather, _idle) =
+            Gather::new("test", Limits { waiting: 1, together: 1, at_once: 1 }, |_: Batch<(), ()>| async {});
         let first = gather.ask(());
         let second = async { gather.ask(()).await };
         tokio::select! {

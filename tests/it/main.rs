@@ -1,6 +1,8 @@
 //! One test binary. Every test has a server of its own: the real one, on port 0, with its own database and its own
 //! Redis. Names are sentences.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
+
 mod failures;
 mod flow;
 mod http;

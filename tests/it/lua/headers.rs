@@ -263,24 +263,24 @@ fn a_changed_body_has_a_new_version() {
     let mut known: BTreeMap<&str, &str> =
         file.lines().filter_map(|line| Some((line.split_whitespace().next()?, line.trim()))).collect();
     let mut wrong = Vec::new();
-    each_line(|name, version, line| {
-        let before = known.remove(name).unwrap_or_default();
-        if before == line {
-            return;
+    for source in SOURCES {
+        let version = header(source).version;
+        let before = known.remove(source.name).unwrap_or_default();
+        if before == line(source, version) {
+            continue;
         }
-        let same_version = before.split_whitespace().nth(1) == Some(version);
-        let raise = if same_version { "its body changed: raise the version in its header, then " } else { "" };
-        wrong.push(format!("{name}: {raise}put this line in lua/VERSIONS (with the new number): {line}"));
-    });
+        let (next, raise) = match before.split_whitespace().nth(1) == Some(&version.to_string()) {
+            true => (version + 1, format!("the body changed: make it version {} in its header and ", version + 1)),
+            false => (version, String::new()),
+        };
+        wrong.push(format!("{}: {raise}put this line in lua/VERSIONS: {}", source.name, line(source, next)));
+    }
     wrong.extend(known.keys().map(|name| format!("{name}: take its line out of lua/VERSIONS")));
     assert!(wrong.is_empty(), "\n{}\n", wrong.join("\n"));
 }
 
-/// The line of `VERSIONS` for each script. Comments in the header can be reworded freely: only the body counts.
-fn each_line(mut take: impl FnMut(&'static str, &str, String)) {
-    for source in SOURCES {
-        let version = header(source).version.to_string();
-        let hash = blake3::hash(body(source).as_bytes()).to_hex();
-        take(source.name, &version, format!("{} {version} {}", source.name, &hash[..16]));
-    }
+/// The line of `VERSIONS` for a script. Comments in the header can be reworded freely: only the body counts.
+fn line(source: &Source, version: u32) -> String {
+    let hash = blake3::hash(body(source).as_bytes()).to_hex();
+    format!("{} {version} {}", source.name, &hash[..16])
 }
