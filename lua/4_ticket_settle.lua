@@ -82,7 +82,7 @@ end
 for i = 1, #ARGV, 4 do
   local seat, version, state, place = ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2], ARGV[i + 3]
   local known = tonumber(redis.call('HGET', KEYS[8], seat) or 0)
-  if version > known and tonumber(seat) <= tonumber(meta[7]) then
+  if version > known and tonumber(seat) >= 1 and tonumber(seat) <= tonumber(meta[7]) then
     local before = redis.call('GETRANGE', KEYS[6], seat - 1, seat - 1)
     if state == 'sold' then
       if before == 'h' then

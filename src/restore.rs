@@ -217,6 +217,9 @@ impl Plan {
         let line = with_bits(&snapshot.line, buyers.iter().filter(|place| snapshot.line.contains(**place)), false);
         let gap_from = if meta.gap_to > 0 { meta.gap_from.min(meta.next) } else { meta.next };
         let back = Self::barred(Some(&snapshot.back), meta.base, gap_from, buyers);
+        // Two losses become one gap. Who came in between is known, and so has no way back.
+        let known: Vec<Place> = if meta.gap_to > 0 { (meta.gap_to..meta.next).map(Place).collect() } else { vec![] };
+        let back = with_bits(&back, known.iter(), true);
         Self { base: meta.base, line, back, gap: i64::from(gap_from)..block_start }
     }
 

@@ -4,6 +4,7 @@
 //! the parts whose version moved; of a long line only the front and the tail, and all of it at most every two seconds.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -340,9 +341,9 @@ struct Wanted {
 enum LinePart {
     Unchanged,
     Whole,
-    /// Byte ranges: from the head on, and from the last known tail on.
+    /// Bytes around the head, and from the last known tail on.
     Ends {
-        front: u64,
+        front: Range<u64>,
         tail: u64,
     },
 }
@@ -369,7 +370,9 @@ impl Wanted {
         let line = if short && (middle_moved || ends_moved) || at_once && middle_moved {
             LinePart::Whole
         } else if ends_moved || seen.line_version != old.meta.line_version {
-            LinePart::Ends { front: byte(old.meta.head.min(seen.head)), tail: byte(old.meta.next) }
+            // From where the head was to where an admission now can have reached without moving the version.
+            let front = byte(old.meta.head.min(seen.head))..byte(seen.head) + FRONT;
+            LinePart::Ends { front, tail: byte(old.meta.next) }
         } else {
             LinePart::Unchanged
         };
@@ -398,10 +401,10 @@ async fn fetch_parts(
     taken: Instant,
 ) -> Result<Option<Snapshot>, Error> {
     let key = |key: Key| event.keys.get(key);
-    let (front, tail) = match wanted.line {
-        LinePart::Unchanged => (1..1, 1..1),
-        LinePart::Whole => (0..u64::MAX, 1..1),
-        LinePart::Ends { front, tail } => (front..front + FRONT, tail..u64::MAX),
+    let (front, tail) = match &wanted.line {
+        LinePart::Unchanged => (0..0, 0..0),
+        LinePart::Whole => (0..u64::MAX, 0..0),
+        LinePart::Ends { front, tail } => (front.clone(), *tail..u64::MAX),
     };
     let mut pipe = redis::pipe();
     pipe.atomic().cmd("TIME").hgetall(key(Key::Meta));
@@ -434,7 +437,7 @@ async fn fetch_parts(
         return Ok(None);
     }
     let mut parts = old.map_or_else(|| Parts::empty(taken), Parts::of);
-    match wanted.line {
+    match &wanted.line {
         LinePart::Unchanged => {}
         LinePart::Whole => {
             parts.line = Arc::new(Ranked::new(meta.base, front_bytes));
@@ -443,7 +446,7 @@ async fn fetch_parts(
         }
         LinePart::Ends { front, tail } => {
             let at = |byte: u64| usize::try_from(byte).unwrap_or(usize::MAX);
-            parts.line = Arc::new(parts.line.patched(&[(at(front), &front_bytes), (at(tail), &tail_bytes)]));
+            parts.line = Arc::new(parts.line.patched(&[(at(front.start), &front_bytes), (at(*tail), &tail_bytes)]));
         }
     }
     if wanted.passes {
@@ -476,7 +479,7 @@ async fn fetch_parts(
 }
 
 /// A part that is not wanted is asked for as an empty range: the shape of the reply stays the same.
-fn range(pipe: &mut Pipeline, key: &str, bytes: &std::ops::Range<u64>) {
+fn range(pipe: &mut Pipeline, key: &str, bytes: &Range<u64>) {
     let end = match bytes.end {
         u64::MAX => -1,
         end => i64::try_from(end).unwrap_or(i64::MAX) - 1,

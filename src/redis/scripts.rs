@@ -41,7 +41,7 @@ macro_rules! scripts {
 scripts! {
     LineEnter = "1_line_enter" [Meta Line Policy Pulse0 Pulse1 Pulse2 Pulse3 Pulse4]
         -> "ENTERED" | "FULL" | "CLOSED" | "SOLD_OUT" | "STALE" | "NEED_BLOCK" | "UNREADY";
-    LineBlock = "1_line_block" [Meta Line Pulse0 Pulse1 Pulse2 Pulse3 Pulse4] -> "OK" | "UNREADY";
+    LineBlock = "1_line_block" [Meta Line Back Pulse0 Pulse1 Pulse2 Pulse3 Pulse4] -> "OK" | "UNREADY";
     LinePulse = "1_line_pulse" [Meta Line Back Tmp Pulse0 Pulse1 Pulse2 Pulse3 Pulse4] -> "OK" | "UNREADY";
     LineLeave = "1_line_leave" [Meta Line Back Passes Limits Seats Owners HoldEnds Held] -> "LEFT" | "GONE" | "UNREADY";
     LineSweep = "1_line_sweep" [Meta Line Policy Back Tmp Pulse0 Pulse1 Pulse2 Pulse3 Pulse4]

@@ -131,6 +131,35 @@ async fn a_second_new_life_keeps_the_first_gap_open() {
 }
 
 #[tokio::test]
+async fn who_came_between_two_losses_was_never_lost_and_does_not_return() {
+    for (gap_to, came) in [(104, 20), (100, 3), (101, 1), (103, 30), (107, 50)] {
+        let event = Fixture::with(|setup| {
+            setup.facts["next"] = gap_to.into();
+            setup.facts["gap_from"] = 10.into();
+            setup.facts["gap_to"] = gap_to.into();
+            setup.back = vec![98, 99];
+            setup.policy.batch = 1;
+        })
+        .await;
+        let first = event.entered(came).await;
+        let came: Vec<u32> = (first..first + came).collect();
+        assert_eq!(event.admit().await, Admit::Admitted(1));
+        let line = event.line().await;
+        event.start_new_life().await;
+        event.block(BLOCK..2 * BLOCK, Some(0)).await;
+        assert_eq!(event.meta("gap_from").await, 10);
+        assert_eq!(event.bits(Key::Back).await, [98, 99].into_iter().chain(came.clone()).collect::<Vec<_>>());
+        assert_eq!(event.pulse(&came).await, 0, "one is inside, the others wait");
+        assert_eq!(event.line().await, line);
+        event.set_policy("batch", 1000).await;
+        event.admit_now().await;
+        assert_eq!(event.pulse(&came).await, 0, "and being let in is final");
+        assert_eq!(event.pulse(&[50, came[came.len() - 1] + 1]).await, 2, "lost by the first, lost by the second");
+        event.check().await;
+    }
+}
+
+#[tokio::test]
 async fn a_gap_stays_open_through_a_restart_that_lost_nothing() {
     let event = Fixture::new().await;
     event.entered(4).await;

@@ -25,6 +25,8 @@ pub struct Gap {
     pub turns: u32,
     /// Returned already, left for good, or bought.
     pub barred: BTreeSet<u32>,
+    /// Handed out between two losses: never lost, so there is nothing to return from.
+    pub known: Vec<Range<u32>>,
 }
 
 /// What happened so far, as the event counts it; the last two it does not count.
@@ -106,7 +108,8 @@ impl Model {
 
     /// Whoever is lost may return once; asking whether uses that up.
     fn use_return(&mut self, place: u32) -> bool {
-        self.gap.places.contains(&place) && self.gap.barred.insert(place)
+        let known = self.gap.known.iter().any(|known| known.contains(&place));
+        self.gap.places.contains(&place) && !known && self.gap.barred.insert(place)
     }
 
     pub fn enter(&mut self, asked: u32) -> Enter {
@@ -138,7 +141,14 @@ impl Model {
 
     /// This state is that of an older copy: what was handed out since is lost.
     pub fn new_life(&mut self, block: Range<u32>, gap_wait: i64) {
-        self.gap = Gap { places: self.block.start..block.start, opens: self.now + gap_wait, ..Gap::default() };
+        let before = std::mem::take(&mut self.gap);
+        let (mut from, mut known) = (self.block.start, before.known);
+        if !before.places.is_empty() {
+            known.push(before.places.end..self.block.start);
+            from = before.places.start;
+        }
+        let (places, opens) = (from..block.start, self.now + gap_wait);
+        self.gap = Gap { places, opens, turns: 0, barred: before.barred, known };
         self.block = block;
         for who in &mut self.line {
             (who.turn, who.heard) = (self.turn, self.now);
