@@ -138,32 +138,24 @@ fn with_order_and_seat() -> _ {
     tickets::table.inner_join(orders::table).inner_join(seats::table.on(on_seat))
 }
 
-type Columns = (
-    tickets::id,
-    tickets::event_id,
-    orders::place,
-    tickets::seat_number,
-    seats::label,
-    tickets::price,
-    tickets::seat_version,
-    tickets::status,
-    tickets::sold_at,
-);
-
-const COLUMNS: Columns = (
-    tickets::id,
-    tickets::event_id,
-    orders::place,
-    tickets::seat_number,
-    seats::label,
-    tickets::price,
-    tickets::seat_version,
-    tickets::status,
-    tickets::sold_at,
-);
+/// The fields of [`TicketRow`].
+#[diesel::dsl::auto_type]
+fn columns() -> _ {
+    (
+        tickets::id,
+        tickets::event_id,
+        orders::place,
+        tickets::seat_number,
+        seats::label,
+        tickets::price,
+        tickets::seat_version,
+        tickets::status,
+        tickets::sold_at,
+    )
+}
 
 pub async fn by_id(conn: &mut Conn, id: TicketId) -> Result<Option<TicketRow>, Error> {
-    let found = with_order_and_seat().filter(tickets::id.eq(id.0)).select(COLUMNS).first(conn).await;
+    let found = with_order_and_seat().filter(tickets::id.eq(id.0)).select(columns()).first(conn).await;
     Ok(found.optional()?)
 }
 
@@ -171,7 +163,7 @@ pub async fn by_id(conn: &mut Conn, id: TicketId) -> Result<Option<TicketRow>, E
 pub async fn by_place(conn: &mut Conn, event: EventId, place: Place) -> Result<Vec<TicketRow>, Error> {
     Ok(with_order_and_seat()
         .filter(orders::event_id.eq(event.db()).and(orders::place.eq(place.db())))
-        .select(COLUMNS)
+        .select(columns())
         .order(tickets::seat_number)
         .load(conn)
         .await?)

@@ -44,16 +44,19 @@ impl<Q, A> Gather<Q, A> {
         let (queue, mut asked) = mpsc::channel(limits.waiting);
         let work = async move {
             let mut serving = FuturesUnordered::new();
-            let mut batch = Vec::new();
             loop {
                 let room = serving.len() < limits.at_once;
                 tokio::select! {
                     Some(()) = serving.next() => {}
-                    count = asked.recv_many(&mut batch, limits.together), if room => {
-                        if count == 0 {
-                            break;
+                    first = asked.recv(), if room => {
+                        let Some(first) = first else { break };
+                        // One turn of the event loop: whoever already waits in a socket gets on too.
+                        tokio::task::yield_now().await;
+                        let mut batch = vec![first];
+                        while let Some(next) = (batch.len() < limits.together).then(|| asked.try_recv().ok()).flatten() {
+                            batch.push(next);
                         }
-                        serving.push(serve(std::mem::take(&mut batch)));
+                        serving.push(serve(batch));
                     }
                 }
             }
