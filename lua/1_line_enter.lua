@@ -24,7 +24,7 @@
 
 local asked = tonumber(ARGV[1])
 local meta = redis.call('HMGET', KEYS[1], 'now', 'skew', 'waiting', 'life', 'next', 'end', 'base', 'slice',
-  'state', 'sold', 'seats')
+  'state', 'sold', 'seats', 'head', 'entered')
 local waiting = tonumber(meta[3])
 if not waiting or (waiting > 0 and redis.call('EXISTS', KEYS[2]) == 0) then return { 'UNREADY' } end
 
@@ -61,7 +61,8 @@ for _, key in ipairs({ KEYS[2], KEYS[4 + meta[8]] }) do
   redis.call('SETRANGE', key, first_byte, string.char(bit.bor(shared, opening)) .. rest)
 end
 
-if waiting == 0 then redis.call('HSET', KEYS[1], 'head', first) end
-redis.call('HSET', KEYS[1], 'next', first + count, 'waiting', waiting + count, 'now', now, 'skew', now - clock)
-redis.call('HINCRBY', KEYS[1], 'entered', count)
+local head = meta[12]
+if waiting == 0 then head = first end
+redis.call('HSET', KEYS[1], 'next', first + count, 'waiting', waiting + count, 'head', head, 'entered', meta[13] + count,
+  'now', now, 'skew', now - clock)
 return { 'ENTERED', first, count, waiting + 1 }
