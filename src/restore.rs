@@ -25,6 +25,8 @@ const GRACE: Duration = Duration::from_secs(3);
 /// How long the event is tried to be made ready before the caller is told to come back.
 const PATIENCE: Duration = Duration::from_secs(8);
 const RETRY: Duration = Duration::from_millis(100);
+/// After a repair that failed, for instance because the database is away too.
+const PAUSE: Duration = Duration::from_millis(500);
 /// A block with less room than this is replaced: one call takes in 511 at most.
 const ROOM: i64 = 1024;
 /// Lost pulses get this much longer than the longest poll to arrive.
@@ -68,6 +70,9 @@ pub fn in_background(app: &Arc<App>, event: &Arc<Event>) {
     app.runtime.clone().spawn(async move {
         if let Err(error) = ready(&app, &event).await {
             tracing::warn!(event = %event.id, %error, "not ready in Redis yet");
+            // Whoever finds it unready meanwhile does not start over at once.
+            let _repairing = event.repairing.lock().await;
+            tokio::time::sleep(PAUSE).await;
         }
     });
 }
