@@ -1,8 +1,9 @@
 #!lua flags=allow-oom
 -- ticket_settle: tell Redis what PostgreSQL sold or took back.
--- version 1 | stage 4 | writes | O(messages)
+-- version 2 | stage 4 | writes | O(messages)
 --
--- A message counts only if its version is greater than the seat's, so late and doubled ones change nothing.
+-- A message counts only if its version is greater than the seat's, so late and doubled ones change nothing. Seats of one
+-- order come in one call: the first of them ends the buyer's other holds.
 --
 -- KEYS 1 meta        hash
 -- KEYS 2 line        bitmap  who waits
@@ -16,8 +17,8 @@
 -- KEYS 10 held       hash    place: the seats it holds
 -- ARGV 1 message     seat version sold|available place …   four words each
 --
--- REPLY SETTLED n   n messages were news
--- REPLY UNREADY     the event is not here, or only a part of it
+-- REPLY SETTLED n unsold   n messages were news; so many seats are unsold now
+-- REPLY UNREADY            the event is not here, or only a part of it
 --
 -- KEEPS sold is the number of seats whose byte says sold; a buyer is neither waiting nor inside
 
@@ -109,4 +110,4 @@ if settled > 0 then
   if passes_moved then redis.call('HINCRBY', KEYS[1], 'passes_version', 1) end
   if line_moved then redis.call('HINCRBY', KEYS[1], 'line_version', 1) end
 end
-return { 'SETTLED', settled }
+return { 'SETTLED', settled, meta[7] - sold }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::app::App;
 use crate::error::Error;
-use crate::events::Event;
+use crate::events::{Booking, Event};
 use crate::redis::scripts::Admit;
 use crate::restore;
 use crate::workers::each_event;
@@ -23,6 +23,10 @@ async fn admit(app: &Arc<App>, event: &Arc<Event>) -> Result<Duration, Error> {
     let snapshot = event.snapshot.load_full();
     let interval_ms = snapshot.map_or(app.config.policy.interval_ms, |snapshot| snapshot.policy.interval_ms);
     let interval = Duration::from_millis(interval_ms);
+    if event.booking() == Booking::Over {
+        // Who is inside has the time of the pass; nobody else gets in.
+        return Ok(interval);
+    }
     match app.scripts.admit(&mut app.redis.get().await?, &event.keys).await {
         Ok(Admit::Admitted(count)) => {
             tracing::debug!(event = %event.id, count, "let in");

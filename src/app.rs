@@ -4,7 +4,6 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::time::Duration;
 
 use actix_web::dev::ServerHandle;
 use tokio::runtime::Handle;
@@ -12,17 +11,21 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::config::Config;
+use crate::db::tickets::Sold;
+use crate::db::users::ChargeRow;
 use crate::error::Error;
 use crate::events::{Catalogue, Event};
 use crate::ids::EventId;
-use crate::line::{self, Entered};
+use crate::line::{self, Entering};
 use crate::metrics::Metrics;
+use crate::people::{self, Charge, KnownKeys};
+use crate::rankings::Rankings;
 use crate::redis::gather::Gather;
 use crate::redis::scripts::Scripts;
 use crate::redis::{self, Link};
-use crate::tickets::{self, Sale, Sold};
+use crate::tickets::{self, Sale};
 use crate::workers::{self, Workers};
-use crate::{db, http, restore, sync};
+use crate::{db, house, http, restore, sync};
 
 /// Database connections of one server: sales are gathered, so a few do.
 const DB_CONNECTIONS: usize = 16;
@@ -38,8 +41,12 @@ pub struct App {
     /// Where connections of the pools live: work on them is done here, whichever thread asked for it.
     pub runtime: Handle,
     pub seller: Gather<Sale, Sold>,
-    /// Sales to be settled off the request's path.
-    pub unsettled: mpsc::UnboundedSender<sync::Due>,
+    pub charger: Gather<Charge, ChargeRow>,
+    /// API keys of people who came by lately.
+    pub keys: KnownKeys,
+    pub rankings: Rankings,
+    /// Sales and cancels to be settled off the request's path, an order at a time.
+    pub unsettled: mpsc::UnboundedSender<Vec<sync::Due>>,
     client: ::redis::Client,
 }
 
@@ -59,7 +66,7 @@ impl App {
 pub struct Lane {
     pub app: Arc<App>,
     link: Link,
-    entering: RefCell<HashMap<EventId, Gather<(), Entered>>>,
+    entering: RefCell<HashMap<EventId, Entering>>,
 }
 
 impl Lane {
@@ -73,7 +80,7 @@ impl Lane {
     }
 
     /// Where visitors of this worker enter an event together.
-    pub fn entering(&self, event: &Arc<Event>) -> Gather<(), Entered> {
+    pub fn entering(&self, event: &Arc<Event>) -> Entering {
         let mut entering = self.entering.borrow_mut();
         let gather = entering.entry(event.id).or_insert_with(|| {
             let (gather, work) = line::entrance(self.app.clone(), self.link(), event.clone());
@@ -121,6 +128,8 @@ pub async fn start(config: Config, loops: Loops) -> Result<Server, Error> {
         restore::ready(&app, &event).await?;
         restore::seed(&app, &event).await?;
     }
+    // What servers before this one did not come to count.
+    app.events.concerts().keys().for_each(|concert| app.rankings.touch(*concert, true));
     let workers = (loops == Loops::Running).then(|| workers::start(&app));
 
     let addr = local_addr(&listener)?;
@@ -132,7 +141,7 @@ pub async fn start(config: Config, loops: Loops) -> Result<Server, Error> {
 }
 
 /// An app without listeners and loops, and the sales it will have to settle.
-pub async fn build(config: Config) -> Result<(Arc<App>, mpsc::UnboundedReceiver<sync::Due>), Error> {
+pub async fn build(config: Config) -> Result<(Arc<App>, mpsc::UnboundedReceiver<Vec<sync::Due>>), Error> {
     let applied = db::migrate(&config.database_url).await?;
     if !applied.is_empty() {
         tracing::info!(migrations = ?applied, "the database was brought up to date");
@@ -149,19 +158,38 @@ pub async fn build(config: Config) -> Result<(Arc<App>, mpsc::UnboundedReceiver<
         Some(keys) => keys,
         None => db::signing_keys::load_or_create(&mut conn).await?,
     };
-    if db::events::create_default(&mut conn, config.seat_count).await? {
+    if house::open(&db, config.seat_count).await? {
         tracing::info!(seats = config.seat_count, "the default event was made");
     }
+    db::rankings::calendar(&mut conn, &config.time_zone)
+        .await
+        .map_err(|error| Error::Internal(format!("ZTICKET_TIME_ZONE {:?}: {error}", config.time_zone)))?;
     drop(conn);
     let events = Catalogue::new(master);
-    events.refresh(&db, Duration::ZERO).await?;
+    events.refresh(&db).await?;
 
     let (unsettled, to_settle) = mpsc::unbounded_channel();
     let (seller, selling) = tickets::seller(db.clone(), metrics.clone(), unsettled.clone());
+    let (charger, charging) = people::charger(db.clone());
     let runtime = Handle::current();
     runtime.spawn(selling);
+    runtime.spawn(charging);
     let client = ::redis::Client::open(config.redis_url.as_str())?;
-    let app = App { config, db, redis, scripts, metrics, events, runtime, seller, unsettled, client };
+    let app = App {
+        config,
+        db,
+        redis,
+        scripts,
+        metrics,
+        events,
+        runtime,
+        seller,
+        charger,
+        keys: people::known_keys(),
+        rankings: Rankings::default(),
+        unsettled,
+        client,
+    };
     Ok((Arc::new(app), to_settle))
 }
 

@@ -24,6 +24,10 @@ pub struct Config {
     pub policy: Policy,
     /// Seats of the default event, if it has to be made.
     pub seat_count: u32,
+    /// What prices and balances are in: three letters.
+    pub currency: String,
+    /// Whose midnight begins a day of the rankings.
+    pub time_zone: String,
     pub snapshot_interval: Duration,
     /// A `tracing` filter.
     pub log: String,
@@ -91,6 +95,8 @@ impl Config {
                 seats_per_pass: Policy::SEATS_PER_PASS,
             },
             seat_count: vars.number("ZTICKET_SEAT_TOTAL_COUNT", 50, 1, 50_000)?,
+            currency: vars.currency("ZTICKET_CURRENCY")?,
+            time_zone: vars.text("ZTICKET_TIME_ZONE").unwrap_or_else(|| "Asia/Seoul".to_owned()),
             snapshot_interval: Duration::from_millis(vars.number("ZTICKET_SNAPSHOT_INTERVAL_MS", 250, 10, 1000)?),
             log: vars.text("ZTICKET_LOG").unwrap_or_else(|| "info".to_owned()),
             log_format: vars.parse("ZTICKET_LOG_FORMAT", LogFormat::Text, "text or json")?,
@@ -145,6 +151,15 @@ impl Vars {
             Ok(value)
         } else {
             Err(ConfigError::new(name, format!("must start with {}", schemes.join(" or "))))
+        }
+    }
+
+    fn currency(&mut self, name: &str) -> Result<String, ConfigError> {
+        let value = self.text(name).unwrap_or_else(|| "KRW".to_owned());
+        if value.len() == 3 && value.bytes().all(|letter| letter.is_ascii_uppercase()) {
+            Ok(value)
+        } else {
+            Err(ConfigError::new(name, format!("must be three capital letters such as KRW, not {value:?}")))
         }
     }
 
@@ -247,6 +262,7 @@ mod tests {
             problem(&[("ZTICKET_QUEUE_TTL_SECONDS", "-1")]).starts_with("ZTICKET_QUEUE_TTL_SECONDS: must be a whole")
         );
         assert!(problem(&[("ZTICKET_SEAT_TOTAL_COUNT", "0")]).starts_with("ZTICKET_SEAT_TOTAL_COUNT: must be a whole"));
+        assert!(problem(&[("ZTICKET_CURRENCY", "won")]).starts_with("ZTICKET_CURRENCY: must be three capital letters"));
         assert!(problem(&[("ZTICKET_LOG_FORMAT", "xml")]).starts_with("ZTICKET_LOG_FORMAT: must be text or json"));
         assert!(problem(&[("ZTICKET_BNID", "x")]).starts_with("ZTICKET_BNID: is not a setting"));
     }

@@ -3,9 +3,13 @@
 use std::sync::Arc;
 
 use actix_web::http::StatusCode;
-use actix_web::http::header::{ALLOW, CACHE_CONTROL, HeaderValue, RETRY_AFTER};
+use actix_web::http::header::{ALLOW, CACHE_CONTROL, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use actix_web::{HttpResponse, ResponseError};
+use chrono::{DateTime, Utc};
 use serde::Serialize;
+
+use crate::ids::SeatNumber;
+use crate::redis::scripts::SeatState;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -15,16 +19,28 @@ pub enum Error {
     TokenExpired,
     #[error("not inside")]
     NotActive,
-    #[error("seat held by someone else")]
-    SeatHeld,
-    #[error("seat sold to someone else")]
-    SeatSold,
-    #[error("no queue token given")]
-    Unauthorized,
+    /// Seats someone else holds or bought.
+    #[error("seats taken: {0:?}")]
+    SeatsTaken(Vec<(SeatNumber, SeatState)>),
+    #[error("not so many free seats together")]
+    NotTogether,
+    /// What has to be sent.
+    #[error("not authorized: {0}")]
+    Unauthorized(&'static str),
+    #[error("balance {balance} of {total}")]
+    InsufficientBalance { balance: i64, total: i64 },
+    #[error("balance would pass its limit")]
+    BalanceLimit(String),
+    #[error("idempotency key used before, with another body")]
+    KeyReused,
+    #[error("too late to cancel")]
+    CancelTooLate { until: DateTime<Utc> },
     #[error("sold out")]
     SoldOut,
     #[error("line full")]
     QueueFull,
+    #[error("booking opens at {opens_at}")]
+    NotOpen { opens_at: DateTime<Utc> },
     #[error("sale closed")]
     EventClosed,
     #[error("no such seat")]
@@ -33,6 +49,8 @@ pub enum Error {
     InvalidRequest(String),
     #[error("no such event")]
     EventNotFound,
+    #[error("no such concert")]
+    ConcertNotFound,
     #[error("no such ticket")]
     TicketNotFound,
     #[error("no such path")]
@@ -77,17 +95,34 @@ impl Error {
             Self::TokenNotFound => (S::NOT_FOUND, "QUEUE_TOKEN_NOT_FOUND", "There is no such queue token."),
             Self::TokenExpired => (S::GONE, "QUEUE_TOKEN_EXPIRED", "This queue token is over. Join the line again."),
             Self::NotActive => (S::FORBIDDEN, "NOT_ACTIVE_USER", "It is not your turn, or your time is over."),
-            Self::SeatHeld => (S::CONFLICT, "SEAT_ALREADY_HELD", "Someone else holds this seat."),
-            Self::SeatSold => (S::CONFLICT, "SEAT_ALREADY_SOLD", "This seat is sold."),
-            Self::Unauthorized => {
-                (S::UNAUTHORIZED, "UNAUTHORIZED", "Send your queue token in the X-Queue-Token header.")
+            Self::SeatsTaken(seats) if seats.iter().any(|(_, state)| *state == SeatState::Sold) => {
+                (S::CONFLICT, "SEAT_ALREADY_SOLD", "A seat you asked for is sold.")
+            }
+            Self::SeatsTaken(_) => (S::CONFLICT, "SEAT_ALREADY_HELD", "Someone else holds a seat you asked for."),
+            Self::NotTogether => {
+                (S::CONFLICT, "SEATS_NOT_TOGETHER", "There are not so many free seats next to each other.")
+            }
+            Self::Unauthorized(needed) => (S::UNAUTHORIZED, "UNAUTHORIZED", needed),
+            Self::InsufficientBalance { .. } => {
+                (S::PAYMENT_REQUIRED, "INSUFFICIENT_BALANCE", "Your balance is too low. Charge it and pay again.")
+            }
+            Self::BalanceLimit(problem) => (S::CONFLICT, "BALANCE_LIMIT_EXCEEDED", problem),
+            Self::KeyReused => (
+                S::UNPROCESSABLE_ENTITY,
+                "IDEMPOTENCY_KEY_REUSED",
+                "This Idempotency-Key was used with another body. Use a new one for a new charge.",
+            ),
+            Self::CancelTooLate { .. } => {
+                (S::CONFLICT, "CANCEL_DEADLINE_PASSED", "This ticket cannot be cancelled any more.")
             }
             Self::SoldOut => (S::CONFLICT, "SOLD_OUT", "All seats are sold."),
             Self::QueueFull => (S::TOO_MANY_REQUESTS, "QUEUE_FULL", "The line is full. Please try again later."),
+            Self::NotOpen { .. } => (S::CONFLICT, "EVENT_NOT_OPEN", "Booking has not opened yet."),
             Self::EventClosed => (S::CONFLICT, "EVENT_CLOSED", "The sale is closed."),
             Self::InvalidSeat => (S::BAD_REQUEST, "INVALID_SEAT_NUMBER", "The event has no seat of this number."),
             Self::InvalidRequest(problem) => (S::BAD_REQUEST, "INVALID_REQUEST", problem),
             Self::EventNotFound => (S::NOT_FOUND, "EVENT_NOT_FOUND", "There is no such event."),
+            Self::ConcertNotFound => (S::NOT_FOUND, "CONCERT_NOT_FOUND", "There is no such concert."),
             Self::TicketNotFound => (S::NOT_FOUND, "TICKET_NOT_FOUND", "There is no such ticket of yours."),
             Self::NotFound => (S::NOT_FOUND, "NOT_FOUND", "There is nothing at this path."),
             Self::MethodNotAllowed(_) => {
@@ -110,6 +145,24 @@ impl Error {
     pub fn code(&self) -> &'static str {
         self.public().1
     }
+
+    /// What a program needs beside the code.
+    fn details(&self) -> Option<Details> {
+        Some(match self {
+            Self::SeatsTaken(seats) => {
+                let taken = |(seat_number, status): &(SeatNumber, SeatState)| TakenSeat {
+                    seat_number: *seat_number,
+                    status: *status,
+                };
+                Details::Seats { seats: seats.iter().map(taken).collect() }
+            }
+            Self::InsufficientBalance { balance, total } => Details::Balance { balance: *balance, total: *total },
+            Self::NotOpen { opens_at } => Details::Opens { opens_at: *opens_at },
+            Self::CancelTooLate { until } => Details::Cancel { cancel_until: *until },
+            Self::Shared(error) => return error.details(),
+            _ => return None,
+        })
+    }
 }
 
 impl From<diesel::result::Error> for Error {
@@ -129,6 +182,24 @@ struct Body<'a> {
     status: u16,
     code: &'a str,
     message: &'a str,
+    #[serde(flatten)]
+    details: Option<Details>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged, rename_all_fields = "camelCase")]
+enum Details {
+    Seats { seats: Vec<TakenSeat> },
+    Balance { balance: i64, total: i64 },
+    Opens { opens_at: DateTime<Utc> },
+    Cancel { cancel_until: DateTime<Utc> },
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct TakenSeat {
+    seat_number: SeatNumber,
+    status: SeatState,
 }
 
 impl ResponseError for Error {
@@ -141,11 +212,13 @@ impl ResponseError for Error {
         if status.is_server_error() {
             tracing::warn!(code, error = %self, "a request failed");
         }
-        let mut response = HttpResponse::build(status).json(Body { status: status.as_u16(), code, message });
+        let mut response =
+            HttpResponse::build(status).json(Body { status: status.as_u16(), code, message, details: self.details() });
         let headers = response.headers_mut();
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         match self {
             Self::MethodNotAllowed(allowed) => headers.insert(ALLOW, HeaderValue::from_static(allowed)),
+            Self::Unauthorized(_) => headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")),
             Self::QueueFull => headers.insert(RETRY_AFTER, HeaderValue::from_static("10")),
             _ if status == StatusCode::SERVICE_UNAVAILABLE => {
                 headers.insert(RETRY_AFTER, HeaderValue::from_static("1"))
@@ -167,9 +240,16 @@ mod tests {
             Error::TokenNotFound,
             Error::TokenExpired,
             Error::NotActive,
-            Error::SeatHeld,
-            Error::SeatSold,
-            Error::Unauthorized,
+            Error::SeatsTaken(vec![(SeatNumber(1), SeatState::Held)]),
+            Error::SeatsTaken(vec![(SeatNumber(1), SeatState::Held), (SeatNumber(2), SeatState::Sold)]),
+            Error::NotTogether,
+            Error::Unauthorized("Send it."),
+            Error::InsufficientBalance { balance: 1, total: 2 },
+            Error::BalanceLimit(text()),
+            Error::KeyReused,
+            Error::CancelTooLate { until: DateTime::UNIX_EPOCH },
+            Error::NotOpen { opens_at: DateTime::UNIX_EPOCH },
+            Error::ConcertNotFound,
             Error::SoldOut,
             Error::QueueFull,
             Error::EventClosed,

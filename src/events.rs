@@ -1,30 +1,34 @@
 //! The events this server knows, and what it keeps in memory about each.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+use chrono::{DateTime, Utc};
 use tokio::sync::Mutex;
+use uuid::Uuid;
 
 use crate::bitmap::Pulses;
 use crate::db;
 use crate::error::Error;
-use crate::ids::{EventId, SeatNumber};
+use crate::hall::Hall;
+use crate::ids::{ConcertId, EventId, SeatNumber};
 use crate::redis::keys::Keys;
+use crate::seats::Picking;
 use crate::snapshot::Snapshot;
 use crate::token::{Claim, MasterKeys, Signer, Token};
 
 /// An event is kept fresh for so long after someone asked about it.
 const HOT: Duration = Duration::from_secs(30);
-/// The list of events is read again at most so often when an unknown one is asked for.
+/// The list of events is read at most so often for who asks about an unknown one.
 const REFRESH: Duration = Duration::from_secs(1);
 
 pub struct Event {
     pub id: EventId,
-    pub title: String,
     pub seats: Vec<Seat>,
+    pub hall: Hall,
     pub keys: Keys,
     pub pulses: Pulses,
     /// The latest snapshot, however old.
@@ -33,9 +37,70 @@ pub struct Event {
     pub fetching: Mutex<()>,
     /// Taken by whoever repairs the event in Redis.
     pub repairing: Mutex<()>,
+    picking: std::sync::Mutex<Picking>,
     signer: Signer,
-    on_sale: AtomicBool,
+    facts: ArcSwap<Facts>,
     asked: AtomicU64,
+}
+
+/// What an operator can change of an event while it is sold.
+#[derive(Debug, Clone)]
+pub struct Facts {
+    pub title: String,
+    pub on_sale: bool,
+    pub concert: Option<ConcertId>,
+    pub starts_at: Option<DateTime<Utc>>,
+    /// Until then tickets can be cancelled; `None`: always.
+    pub cancel_until: Option<DateTime<Utc>>,
+    /// Whether joining the line takes a person, who has one place in it.
+    pub one_place_per_person: bool,
+    /// `None`: always open.
+    pub opens_at: Option<DateTime<Utc>>,
+    pub closes_at: Option<DateTime<Utc>>,
+}
+
+/// Whether an event can be booked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Booking {
+    NotYet(DateTime<Utc>),
+    Open,
+    Over,
+}
+
+impl Facts {
+    fn new(row: &db::events::EventRow, concert: Option<&Concert>) -> Self {
+        Self {
+            title: row.title.clone(),
+            on_sale: row.on_sale,
+            concert: row.concert_id.map(ConcertId),
+            starts_at: row.starts_at,
+            cancel_until: row.cancel_until.or(row.starts_at),
+            one_place_per_person: row.one_place_per_person,
+            opens_at: concert.map(|concert| concert.opens_at),
+            // Nobody joins the line of a performance that has begun.
+            closes_at: concert.map(|concert| concert.closes_at).into_iter().chain(row.starts_at).min(),
+        }
+    }
+
+    pub fn booking(&self, now: DateTime<Utc>) -> Booking {
+        match self.opens_at {
+            _ if !self.on_sale || self.closes_at.is_some_and(|closes_at| now >= closes_at) => Booking::Over,
+            Some(opens_at) if now < opens_at => Booking::NotYet(opens_at),
+            _ => Booking::Open,
+        }
+    }
+}
+
+/// A concert, with its dates in order of time.
+#[derive(Debug, Clone)]
+pub struct Concert {
+    pub id: ConcertId,
+    pub title: String,
+    pub description: String,
+    pub opens_at: DateTime<Utc>,
+    pub closes_at: DateTime<Utc>,
+    pub sold_out_at: Option<DateTime<Utc>>,
+    pub dates: Vec<EventId>,
 }
 
 pub struct Seat {
@@ -52,8 +117,29 @@ impl Event {
         self.seats.get(number.index()?)
     }
 
-    pub fn on_sale(&self) -> bool {
-        self.on_sale.load(Ordering::Relaxed)
+    pub fn facts(&self) -> Arc<Facts> {
+        self.facts.load_full()
+    }
+
+    /// Whether it can be booked now, by this server's clock.
+    pub fn booking(&self) -> Booking {
+        self.facts.load().booking(Utc::now())
+    }
+
+    /// What these seats cost together. `None`: the event has no such seat.
+    pub fn total(&self, seats: &[SeatNumber]) -> Option<i64> {
+        seats.iter().map(|seat| Some(self.seat(*seat)?.price)).sum()
+    }
+
+    /// The lowest and the highest price.
+    pub fn prices(&self) -> Option<(i64, i64)> {
+        let prices = || self.seats.iter().map(|seat| seat.price);
+        prices().min().zip(prices().max())
+    }
+
+    /// Where the best seats are chosen, by one at a time.
+    pub fn picking(&self) -> std::sync::MutexGuard<'_, Picking> {
+        self.picking.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Someone asked about it: keep its snapshot fresh.
@@ -79,14 +165,22 @@ fn uptime() -> Duration {
 
 pub struct Catalogue {
     events: ArcSwap<HashMap<EventId, Arc<Event>>>,
+    concerts: ArcSwap<BTreeMap<ConcertId, Arc<Concert>>>,
     default: ArcSwapOption<Event>,
     master: MasterKeys,
-    refreshed: Mutex<Option<Instant>>,
+    reading: Mutex<Option<Reading>>,
+}
+
+/// The last time the list of events was read.
+struct Reading {
+    began: Instant,
+    done: bool,
 }
 
 impl Catalogue {
     pub fn new(master: MasterKeys) -> Self {
-        Self { events: ArcSwap::default(), default: ArcSwapOption::empty(), master, refreshed: Mutex::new(None) }
+        let (events, concerts) = (ArcSwap::default(), ArcSwap::default());
+        Self { events, concerts, default: ArcSwapOption::empty(), master, reading: Mutex::new(None) }
     }
 
     pub fn all(&self) -> Vec<Arc<Event>> {
@@ -102,8 +196,23 @@ impl Catalogue {
         if let Some(event) = self.known(id) {
             return Ok(event);
         }
-        self.refresh(pool, REFRESH).await?;
+        self.ask(pool).await?;
         self.known(id).ok_or(Error::EventNotFound)
+    }
+
+    /// In order of their numbers.
+    pub fn concerts(&self) -> Arc<BTreeMap<ConcertId, Arc<Concert>>> {
+        self.concerts.load_full()
+    }
+
+    /// The concert of this number; as with events, an unknown one may be new.
+    pub async fn concert(&self, pool: &db::Pool, id: ConcertId) -> Result<Arc<Concert>, Error> {
+        let known = || self.concerts.load().get(&id).cloned();
+        if let Some(concert) = known() {
+            return Ok(concert);
+        }
+        self.ask(pool).await?;
+        known().ok_or(Error::ConcertNotFound)
     }
 
     /// The event requests are about that name none: the lowest number on sale.
@@ -123,45 +232,115 @@ impl Catalogue {
         Ok((token, event))
     }
 
-    /// Reads the list of events, unless that was done less than `at_most_every` ago.
-    pub async fn refresh(&self, pool: &db::Pool, at_most_every: Duration) -> Result<(), Error> {
-        let mut refreshed = self.refreshed.lock().await;
-        if refreshed.is_some_and(|at| at.elapsed() < at_most_every) {
-            return Ok(());
+    /// Reads the list of events for who asks about one that is not in it. All who ask share a reading, and the next one
+    /// waits a moment, so that made-up numbers cost little.
+    async fn ask(&self, pool: &db::Pool) -> Result<(), Error> {
+        let asked = Instant::now();
+        let mut reading = self.reading.lock().await;
+        if let Some(last) = reading.as_ref().filter(|last| last.began < asked) {
+            tokio::time::sleep_until((last.began + REFRESH).into()).await;
+        } else if let Some(last) = reading.as_ref() {
+            return if last.done { Ok(()) } else { Err(Error::Stale) };
         }
+        self.read(pool, &mut reading).await
+    }
+
+    /// Reads the list of events.
+    pub async fn refresh(&self, pool: &db::Pool) -> Result<(), Error> {
+        let mut reading = self.reading.lock().await;
+        self.read(pool, &mut reading).await
+    }
+
+    async fn read(&self, pool: &db::Pool, reading: &mut Option<Reading>) -> Result<(), Error> {
+        let began = Instant::now();
+        let outcome = self.read_all(pool).await;
+        *reading = Some(Reading { began, done: outcome.is_ok() });
+        outcome
+    }
+
+    async fn read_all(&self, pool: &db::Pool) -> Result<(), Error> {
         let mut conn = pool.get().await?;
         let known = self.events.load_full();
+        let concert = |row: db::concerts::ConcertRow| Concert {
+            id: ConcertId(row.id),
+            title: row.title,
+            description: row.description,
+            opens_at: row.opens_at,
+            closes_at: row.closes_at,
+            sold_out_at: row.sold_out_at,
+            dates: Vec::new(),
+        };
+        let mut concerts: BTreeMap<ConcertId, Concert> =
+            db::concerts::all(&mut conn).await?.into_iter().map(|row| (ConcertId(row.id), concert(row))).collect();
+        let mut rows = db::events::all(&mut conn).await?;
+        rows.sort_by_key(|row| (row.starts_at, row.id));
         let mut events = HashMap::new();
-        for row in db::events::all(&mut conn).await? {
+        for row in rows {
             let Ok(id) = EventId::try_from(row.id) else { continue };
+            let concert = row.concert_id.and_then(|concert| concerts.get_mut(&ConcertId(concert)));
+            let facts = Facts::new(&row, concert.as_deref());
             let event = match known.get(&id) {
                 Some(event) => event.clone(),
-                None => Arc::new(self.load(&mut conn, id, &row).await?),
+                None => Arc::new(self.load(&mut conn, id, row.salt, facts.clone()).await?),
             };
-            event.on_sale.store(row.on_sale, Ordering::Relaxed);
+            event.facts.store(Arc::new(facts));
+            concert.into_iter().for_each(|concert| concert.dates.push(id));
             events.insert(id, event);
         }
-        let default = events.values().filter(|event| event.on_sale()).min_by_key(|event| event.id).cloned();
+        let on_sale = events.values().filter(|event| event.booking() == Booking::Open);
+        let default = on_sale.min_by_key(|event| event.id).cloned();
         self.events.store(Arc::new(events));
+        self.concerts.store(Arc::new(concerts.into_iter().map(|(id, concert)| (id, Arc::new(concert))).collect()));
         self.default.store(default);
-        *refreshed = Some(Instant::now());
         Ok(())
     }
 
-    async fn load(&self, conn: &mut db::Conn, id: EventId, row: &db::events::EventRow) -> Result<Event, Error> {
+    async fn load(&self, conn: &mut db::Conn, id: EventId, salt: Uuid, facts: Facts) -> Result<Event, Error> {
         let seats = db::events::seats(conn, id).await?;
+        let sections = db::events::sections(conn, id).await?;
         Ok(Event {
             id,
-            title: row.title.clone(),
             seats: seats.into_iter().map(|seat| Seat { label: seat.label, price: seat.price }).collect(),
+            hall: Hall::new(sections),
             keys: Keys::new(id),
             pulses: Pulses::default(),
             snapshot: ArcSwapOption::empty(),
             fetching: Mutex::new(()),
             repairing: Mutex::new(()),
-            signer: Signer::new(id, row.salt, &self.master),
-            on_sale: AtomicBool::new(row.on_sale),
+            picking: std::sync::Mutex::default(),
+            signer: Signer::new(id, salt, &self.master),
+            facts: ArcSwap::from_pointee(facts),
             asked: AtomicU64::new(0),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use chrono::TimeDelta;
+
+    #[test]
+    fn the_booking_window_has_its_opening_and_not_its_closing() {
+        let now = Utc::now();
+        let minute = TimeDelta::minutes(1);
+        let mut facts = Facts {
+            title: String::new(),
+            on_sale: true,
+            concert: None,
+            starts_at: None,
+            cancel_until: None,
+            one_place_per_person: false,
+            opens_at: None,
+            closes_at: None,
+        };
+        assert_eq!(facts.booking(now), Booking::Open);
+        (facts.opens_at, facts.closes_at) = (Some(now), Some(now + minute));
+        assert_eq!(facts.booking(now - TimeDelta::nanoseconds(1)), Booking::NotYet(now));
+        assert_eq!(facts.booking(now), Booking::Open);
+        assert_eq!(facts.booking(now + minute - TimeDelta::nanoseconds(1)), Booking::Open);
+        assert_eq!(facts.booking(now + minute), Booking::Over);
+        facts.on_sale = false;
+        assert_eq!(facts.booking(now), Booking::Over);
     }
 }

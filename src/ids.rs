@@ -105,6 +105,36 @@ impl fmt::Display for SeatNumber {
     }
 }
 
+/// A concert: its dates are events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
+pub struct ConcertId(pub i32);
+
+impl FromStr for ConcertId {
+    type Err = BadNumber;
+
+    fn from_str(text: &str) -> Result<Self, BadNumber> {
+        let id = decimal(text).and_then(|id| i32::try_from(id).ok()).filter(|id| *id > 0);
+        id.map(Self).ok_or(BadNumber)
+    }
+}
+
+impl fmt::Display for ConcertId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A person who can pay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
+pub struct UserId(pub Uuid);
+
+/// One purchase of one pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
+pub struct OrderId(pub Uuid);
+
 /// The number on a ticket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(transparent)]

@@ -13,8 +13,16 @@ pub mod telemetry;
 pub mod bitmap;
 pub mod error;
 pub mod events;
+pub mod hall;
 pub mod ids;
+pub mod page;
 pub mod token;
+
+// What is offered, and to whom.
+pub mod concerts;
+pub mod house;
+pub mod people;
+pub mod rankings;
 
 // A visitor's way: 1 line, 2 admission, 3 seats, 4 tickets, 5 sync.
 pub mod http;

@@ -7,25 +7,32 @@ use serde::Serialize;
 
 use crate::app::{App, Lane};
 use crate::error::Error;
-use crate::events::Event;
-use crate::ids::Place;
+use crate::events::{Booking, Event};
+use crate::ids::{Place, UserId};
 use crate::policy::Policy;
 use crate::redis::Link;
 use crate::redis::gather::{Batch, Gather, Limits};
-use crate::redis::scripts::Enter;
+use crate::redis::scripts::{Enter, Scripts};
 use crate::restore;
-use crate::snapshot::{self, Snapshot, Standing, UNSURE};
+use crate::snapshot::{self, Snapshot, Standing, State, UNSURE};
 use crate::token::Token;
 use crate::workers::each_event;
 
 /// Per web worker. One call at a time: two would only halve the batches.
 const ENTERING: Limits = Limits { waiting: 50_000, together: 511, at_once: 1 };
 
-/// A place that was just taken.
+const WHO_ENTERS: Error =
+    Error::Unauthorized("This line takes one place a person: send your API key as Authorization: Bearer.");
+
+/// The place of someone who entered.
 #[derive(Debug, Clone, Copy)]
-pub struct Entered {
-    place: Place,
-    rank: u64,
+pub enum Entered {
+    New {
+        place: Place,
+        rank: u64,
+    },
+    /// This person's place, taken earlier.
+    Known(Place),
 }
 
 /// What a visitor is told about a token.
@@ -60,14 +67,31 @@ pub struct Estimate {
     high: u64,
 }
 
-/// Takes the next place in line.
-pub async fn enter(lane: &Lane, event: &Arc<Event>) -> Result<Status, Error> {
-    if !event.on_sale() {
-        return Err(Error::EventClosed);
+/// Takes the next place in line or, where a person has one place, gives back the one they have.
+pub async fn enter(lane: &Lane, event: &Arc<Event>, user: Option<UserId>) -> Result<Status, Error> {
+    match event.booking() {
+        Booking::Open => {}
+        Booking::NotYet(opens_at) => return Err(Error::NotOpen { opens_at }),
+        Booking::Over => return Err(Error::EventClosed),
     }
-    let Entered { place, rank } = lane.entering(event).ask(()).await?;
-    let snapshot = snapshot::current(&lane.app, event).await?;
-    Ok(waiting(&snapshot, event.sign(place), rank))
+    let member = if event.facts().one_place_per_person { Some(user.ok_or(WHO_ENTERS)?) } else { None };
+    match lane.entering(event).ask(member).await? {
+        Entered::New { place, rank } => {
+            let snapshot = snapshot::current(&lane.app, event).await?;
+            Ok(waiting(&snapshot, event.sign(place), rank))
+        }
+        Entered::Known(place) => {
+            let token = event.sign(place);
+            match status(&lane.app, event, token).await {
+                // The snapshot does not know yet what the script knew.
+                Err(Error::TokenExpired) => {
+                    snapshot::fresh(&lane.app, event).await?;
+                    status(&lane.app, event, token).await
+                }
+                status => status,
+            }
+        }
+    }
 }
 
 /// Where a token stands, from memory. Asking is a sign of life.
@@ -79,6 +103,10 @@ pub async fn status(app: &Arc<App>, event: &Arc<Event>, token: Token) -> Result<
         // That something is over is not said on old news, nor a rank that is not known.
         snapshot = snapshot::fresh(app, event).await?;
         standing = snapshot.standing(token.place());
+    }
+    let closed = event.booking() == Booking::Over || snapshot.meta.state == State::Closed;
+    if closed && matches!(standing, Standing::Waiting { .. } | Standing::SoldOut) {
+        return Err(Error::EventClosed);
     }
     let poll_after_ms = |rank| millis(snapshot.policy.poll_after(rank, token.place().0));
     match standing {
@@ -125,40 +153,94 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// Who enters: a person where each has one place, otherwise anyone.
+pub type Entering = Gather<Option<UserId>, Entered>;
+
 /// The loop that takes in the visitors of one worker, as many at once as there are.
-pub fn entrance(app: Arc<App>, link: Link, event: Arc<Event>) -> (Gather<(), Entered>, impl Future<Output = ()>) {
+pub fn entrance(app: Arc<App>, link: Link, event: Arc<Event>) -> (Entering, impl Future<Output = ()>) {
     let gathered = app.metrics.gathered.with_label_values(&["enter"]);
-    Gather::new("entering", ENTERING, move |batch: Batch<(), Entered>| {
+    Gather::new("entering", ENTERING, move |batch: Batch<Option<UserId>, Entered>| {
         gathered.observe(batch.len() as f64);
         let (app, mut link, event) = (app.clone(), link.clone(), event.clone());
         async move {
-            let outcome = enter_together(&app, &mut link, &event, batch.len()).await.map_err(Arc::new);
-            for (at, ((), answer)) in (0..).zip(batch) {
-                let entered = match &outcome {
-                    Ok((first, count, rank)) if at < *count => {
-                        Ok(Entered { place: Place(first.0 + at), rank: rank + u64::from(at) })
-                    }
-                    Ok(_) => Err(Error::QueueFull),
-                    Err(error) => Err(Error::Shared(error.clone())),
-                };
-                // Nobody there any more: the place is swept like that of anyone who went away.
-                let _ = answer.send(entered);
+            // Whether persons are asked for can change while visitors arrive.
+            let (members, anyone): (Vec<_>, Vec<_>) = batch.into_iter().partition(|(member, _)| member.is_some());
+            if !anyone.is_empty() {
+                let outcome = enter_together(&app, &event, async |scripts| {
+                    scripts.enter(&mut link, &event.keys, anyone.len()).await
+                })
+                .await;
+                answer_newcomers(anyone, outcome);
+            }
+            if !members.is_empty() {
+                let people: Vec<UserId> = members.iter().filter_map(|(member, _)| *member).collect();
+                let mut places = Vec::new();
+                let outcome = enter_together(&app, &event, async |scripts| {
+                    let (outcome, now) = scripts.enter_members(&mut link, &event.keys, &people).await?;
+                    places = now;
+                    Ok(outcome)
+                })
+                .await;
+                answer_members(members, outcome, &places);
             }
         }
     })
 }
 
-/// First place, how many got in, first rank. A refusal for want of places is repaired and tried again; a call without
-/// an answer is not, because it may have been carried out.
+/// Those who got in, in order.
+struct Newcomers {
+    first: Place,
+    count: u32,
+    first_rank: u64,
+}
+
+impl Newcomers {
+    fn nth(&self, at: u32) -> Option<Entered> {
+        let (place, rank) = (Place(self.first.0.checked_add(at)?), self.first_rank + u64::from(at));
+        (at < self.count).then_some(Entered::New { place, rank })
+    }
+}
+
+/// Nobody there any more to hear the answer: the place is swept like that of anyone who went away.
+fn answer_newcomers(batch: Batch<Option<UserId>, Entered>, outcome: Result<Newcomers, Error>) {
+    let outcome = outcome.map_err(Arc::new);
+    for (at, (_, answer)) in (0..).zip(batch) {
+        let entered = match &outcome {
+            Ok(newcomers) => newcomers.nth(at).ok_or(Error::QueueFull),
+            Err(error) => Err(Error::Shared(error.clone())),
+        };
+        let _ = answer.send(entered);
+    }
+}
+
+/// Who has a place is told so, also where newcomers were refused.
+fn answer_members(batch: Batch<Option<UserId>, Entered>, outcome: Result<Newcomers, Error>, places: &[Option<Place>]) {
+    let outcome = outcome.map_err(Arc::new);
+    let places = places.iter().copied().chain(std::iter::repeat(None));
+    for ((_, answer), place) in batch.into_iter().zip(places) {
+        let entered = match (&outcome, place) {
+            (Ok(newcomers), Some(place)) => {
+                let at = place.0.checked_sub(newcomers.first.0);
+                Ok(at.and_then(|at| newcomers.nth(at)).unwrap_or(Entered::Known(place)))
+            }
+            (Err(_), Some(place)) => Ok(Entered::Known(place)),
+            (Ok(_), None) => Err(Error::QueueFull),
+            (Err(error), None) => Err(Error::Shared(error.clone())),
+        };
+        let _ = answer.send(entered);
+    }
+}
+
+/// A refusal for want of places is repaired and tried again; a call without an answer is not, because it may have been
+/// carried out.
 async fn enter_together(
     app: &Arc<App>,
-    link: &mut Link,
     event: &Arc<Event>,
-    count: usize,
-) -> Result<(Place, u32, u64), Error> {
+    mut call: impl AsyncFnMut(&Scripts) -> Result<Enter, Error>,
+) -> Result<Newcomers, Error> {
     for _ in 0..3 {
-        match app.scripts.enter(link, &event.keys, count).await {
-            Ok(Enter::Entered { first, count, first_rank }) => return Ok((first, count, first_rank)),
+        match call(&app.scripts).await {
+            Ok(Enter::Entered { first, count, first_rank }) => return Ok(Newcomers { first, count, first_rank }),
             Ok(Enter::Full) => return Err(Error::QueueFull),
             Ok(Enter::Closed) => return Err(Error::EventClosed),
             Ok(Enter::SoldOut) => return Err(Error::SoldOut),

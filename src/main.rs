@@ -1,6 +1,7 @@
 //! Reads the configuration, starts, waits for a signal, and says by its exit code how that went: 0 in good order, 1 a
 //! fault, 2 a mistake in the configuration.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use zticket::app::{self, Loops};
 use zticket::config::Config;
 use zticket::error::Error;
 use zticket::fill::{self, Fill};
+use zticket::house::{self, ConcertPlan};
 use zticket::{db, telemetry};
 
 #[global_allocator]
@@ -31,6 +33,13 @@ enum Command {
     Serve,
     /// Bring the database up to date and exit
     Migrate,
+    /// Set up a few example concerts, unless there are concerts
+    Seed,
+    /// Set up a concert described in JSON: title, booking window, dates, layout
+    AddConcert {
+        /// The file to read; not given: standard input
+        file: Option<PathBuf>,
+    },
     /// For developers: fill a line fast, print tokens from it, and exit
     Fill(Fill),
 }
@@ -52,6 +61,8 @@ async fn main() -> ExitCode {
     let outcome = match cli.command.unwrap_or(Command::Serve) {
         Command::Serve => serve(config).await.map_err(|error| error.to_string()),
         Command::Migrate => migrate(&config).await.map_err(|error| error.to_string()),
+        Command::Seed => seed(&config).await.map_err(|error| error.to_string()),
+        Command::AddConcert { file } => add_concert(&config, file).await,
         Command::Fill(fill) => fill::run(config, &fill, std::io::stdout()).await.map_err(|error| error.to_string()),
     };
     match outcome {
@@ -66,6 +77,34 @@ async fn main() -> ExitCode {
 async fn migrate(config: &Config) -> Result<(), Error> {
     let applied = db::migrate(&config.database_url).await?;
     tracing::info!(?applied, "the database is up to date");
+    Ok(())
+}
+
+/// The database, up to date and with its default event.
+async fn open(config: &Config) -> Result<db::Pool, Error> {
+    db::migrate(&config.database_url).await?;
+    let pool = db::pool(&config.database_url, 1)?;
+    house::open(&pool, config.seat_count).await?;
+    Ok(pool)
+}
+
+async fn seed(config: &Config) -> Result<(), Error> {
+    match house::seed(&open(config).await?).await? {
+        0 => tracing::info!("there are concerts already: nothing was set up"),
+        made => tracing::info!("{made} example concerts were set up"),
+    }
+    Ok(())
+}
+
+async fn add_concert(config: &Config, file: Option<PathBuf>) -> Result<(), String> {
+    let text = match &file {
+        Some(file) => std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?,
+        None => std::io::read_to_string(std::io::stdin()).map_err(|error| format!("standard input: {error}"))?,
+    };
+    let plan: ConcertPlan = serde_json::from_str(&text).map_err(|error| format!("the description: {error}"))?;
+    let add = async { house::add(&open(config).await?, &plan).await };
+    let concert = add.await.map_err(|error: Error| error.to_string())?;
+    println!("{concert}");
     Ok(())
 }
 

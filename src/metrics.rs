@@ -60,6 +60,8 @@ metrics! {
     sweeps_skipped: IntGaugeVec("sweeps_skipped", "event"),
     /// Tickets sold by this server.
     tickets_sold: IntCounterVec("tickets_sold_total", "event"),
+    /// Tickets cancelled by this server.
+    tickets_cancelled: IntCounterVec("tickets_cancelled_total", "event"),
     /// Sales and cancels Redis was told about by this server.
     settled: IntCounterVec("settled_total", "event"),
     /// Seats on which Redis had forgotten a sale or cancel, put right from the database.

@@ -5,17 +5,18 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use redis::aio::ConnectionLike;
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
 use crate::app::App;
 use crate::db;
-use crate::db::tickets::{CANCELLED, NewTicket, SoldRow, UnsettledRow};
+use crate::db::tickets::{CANCELLED, NewOrder, SoldRow, TicketRow, UnsettledRow};
 use crate::error::Error;
 use crate::events::Event;
 use crate::ids::{EventId, Place, SeatNumber};
 use crate::redis::keys::Key;
-use crate::redis::scripts::Settlement;
+use crate::redis::scripts::{Settled, Settlement};
 use crate::workers::each_event;
 
 /// Most messages in one script call.
@@ -32,9 +33,14 @@ pub struct Due {
 }
 
 impl Due {
-    pub fn sold(ticket: &NewTicket, row: &SoldRow) -> Self {
-        let settlement = Settlement { seat: ticket.seat, version: row.seat_version, sold: true, place: ticket.place };
-        Self { ticket: row.id, event: ticket.event, settlement }
+    pub fn sold(order: &NewOrder, row: &SoldRow) -> Self {
+        let settlement = Settlement { seat: row.seat, version: row.seat_version, sold: true, place: order.place };
+        Self { ticket: row.id.0, event: order.event, settlement }
+    }
+
+    pub fn cancelled(row: &TicketRow) -> Option<Self> {
+        let settlement = settlement(row.seat_number, row.seat_version, &row.status, row.place)?;
+        Some(Self { ticket: row.id, event: EventId::try_from(row.event_id).ok()?, settlement })
     }
 
     fn from_row(row: &UnsettledRow) -> Option<Self> {
@@ -49,23 +55,29 @@ fn settlement(seat: i32, version: i64, status: &str, place: i64) -> Option<Settl
 }
 
 /// Settles sales as they are made, many together. What fails here the sweep takes up.
-pub async fn settle_as_they_come(app: Arc<App>, mut unsettled: mpsc::UnboundedReceiver<Due>) {
-    let mut due = Vec::new();
-    while unsettled.recv_many(&mut due, TOGETHER).await > 0 {
+pub async fn settle_as_they_come(app: Arc<App>, mut unsettled: mpsc::UnboundedReceiver<Vec<Due>>) {
+    let mut orders = Vec::new();
+    while unsettled.recv_many(&mut orders, TOGETHER).await > 0 {
+        let due: Vec<Due> = orders.drain(..).flatten().collect();
         if let Err(error) = settle(&app, &due).await {
             tracing::warn!(%error, sales = due.len(), "sales are left to the sync sweep");
         }
-        due.clear();
     }
 }
 
 /// One sweep: takes up whatever is not settled, by whichever server it was sold.
 pub async fn step(app: &App) -> Result<Duration, Error> {
     loop {
-        let rows = db::tickets::unsettled(&mut app.db.get().await?, TOGETHER as i64).await?;
+        let mut rows = db::tickets::unsettled(&mut app.db.get().await?, TOGETHER as i64).await?;
+        let more = rows.len() == TOGETHER;
+        // The last order may have more seats than were read: it is left to the next round, unless it is all there is.
+        let (first, last) = (rows.first().map(|row| row.order_id), rows.last().map(|row| row.order_id));
+        if more && first != last {
+            rows.retain(|row| Some(row.order_id) != last);
+        }
         let due: Vec<Due> = rows.iter().filter_map(Due::from_row).collect();
         settle(app, &due).await?;
-        if rows.len() < TOGETHER {
+        if !more {
             return Ok(Duration::from_millis(app.config.policy.sync_interval_ms));
         }
     }
@@ -80,15 +92,38 @@ async fn settle(app: &App, due: &[Due]) -> Result<(), Error> {
     for (event, due) in by_event {
         let event = app.events.get(&app.db, event).await?;
         let messages: Vec<Settlement> = due.iter().map(|due| due.settlement).collect();
-        let mut conn = app.redis.get().await?;
-        for messages in messages.chunks(TOGETHER) {
-            app.scripts.settle(&mut conn, &event.keys, messages).await?;
-        }
+        let settled = tell(app, &mut app.redis.get().await?, &event, &messages).await?;
         let told: Vec<(Uuid, i64)> = due.iter().map(|due| (due.ticket, due.settlement.version)).collect();
         db::tickets::mark_settled(&mut app.db.get().await?, &told).await?;
         app.metrics.settled.with_label_values(&[&event.id.to_string()]).inc_by(told.len() as u64);
+        if let Some(concert) = event.facts().concert {
+            app.rankings.touch(concert, settled.unsold == 0);
+        }
     }
     Ok(())
+}
+
+/// One script call for many messages, but never with a part of an order only: whoever looked in between would find
+/// seats free that are about to be sold. Returns what was news, and what is unsold at the end.
+async fn tell(
+    app: &App,
+    conn: &mut impl ConnectionLike,
+    event: &Event,
+    messages: &[Settlement],
+) -> Result<Settled, Error> {
+    let mut calls: Vec<Vec<Settlement>> = Vec::new();
+    for party in messages.chunk_by(|one, next| one.place == next.place) {
+        match calls.last_mut().filter(|call| call.len() + party.len() <= TOGETHER) {
+            Some(call) => call.extend(party),
+            None => calls.push(party.to_vec()),
+        }
+    }
+    let mut all = Settled { news: 0, unsold: u64::MAX };
+    for call in calls {
+        let settled = app.scripts.settle(conn, &event.keys, &call).await?;
+        all = Settled { news: all.news + settled.news, unsold: settled.unsold };
+    }
+    Ok(all)
 }
 
 /// Compares every event with the database.
@@ -116,12 +151,10 @@ pub async fn audit(app: &App, event: &Event) -> Result<u64, Error> {
     let words: Vec<Settlement> =
         words.iter().filter_map(|(seat, version, status, place)| settlement(*seat, *version, status, *place)).collect();
 
-    let forgotten: Vec<Settlement> =
+    let mut forgotten: Vec<Settlement> =
         words.iter().filter(|word| versions.get(&word.seat.0).copied().unwrap_or(0) < word.version).copied().collect();
-    let mut repaired = 0;
-    for messages in forgotten.chunks(TOGETHER) {
-        repaired += app.scripts.settle(&mut conn, &event.keys, messages).await?;
-    }
+    forgotten.sort_by_key(|word| word.place);
+    let repaired = tell(app, &mut conn, event, &forgotten).await?.news;
     let label = event.id.to_string();
     if repaired > 0 {
         tracing::warn!(event = %event.id, repaired, "Redis had forgotten sales or cancels");

@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use crate::app::App;
 use crate::error::Error;
 use crate::events::Event;
-use crate::{admission, line, restore, seats, snapshot, sync};
+use crate::{admission, line, rankings, restore, seats, snapshot, sync};
 
 /// After a failed round.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
@@ -33,6 +33,7 @@ pub fn start(app: &Arc<App>) -> Workers {
         spawn(app, &stopped, "expire", |app| Box::pin(seats::expire_step(app))),
         spawn(app, &stopped, "sync", |app| Box::pin(sync::step(app))),
         spawn(app, &stopped, "audit", |app| Box::pin(sync::audit_step(app))),
+        spawn(app, &stopped, "rankings", |app| Box::pin(rankings::step(app))),
         spawn(app, &stopped, "tick", |app| Box::pin(restore::tick_step(app))),
         spawn(app, &stopped, "catalogue", |app| Box::pin(catalogue_step(app))),
     ];
@@ -79,9 +80,9 @@ pub async fn snapshot_step(app: &Arc<App>) -> Result<Duration, Error> {
 }
 
 /// Learns of events made since, and makes them ready.
-async fn catalogue_step(app: &Arc<App>) -> Result<Duration, Error> {
+pub async fn catalogue_step(app: &Arc<App>) -> Result<Duration, Error> {
     let known: Vec<_> = app.events.all().iter().map(|event| event.id).collect();
-    app.events.refresh(&app.db, Duration::ZERO).await?;
+    app.events.refresh(&app.db).await?;
     for event in app.events.all().iter().filter(|event| !known.contains(&event.id)) {
         restore::ready(app, event).await?;
         restore::seed(app, event).await?;

@@ -1,13 +1,15 @@
 //! Events and their seats.
 
+use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 use diesel::sql_types::{Array, BigInt, Integer, Text};
 use diesel_async::{AsyncConnection, RunQueryDsl};
 use uuid::Uuid;
 
 use crate::db::Conn;
-use crate::db::schema::{events, seats};
+use crate::db::schema::{events, seats, sections};
 use crate::error::Error;
+use crate::hall::Layout;
 use crate::ids::EventId;
 
 /// Places handed to one life of Redis at a time.
@@ -20,6 +22,10 @@ pub struct EventRow {
     pub title: String,
     pub on_sale: bool,
     pub salt: Uuid,
+    pub concert_id: Option<i32>,
+    pub starts_at: Option<DateTime<Utc>>,
+    pub cancel_until: Option<DateTime<Utc>>,
+    pub one_place_per_person: bool,
 }
 
 #[derive(Debug, Clone, Queryable, Selectable)]
@@ -57,9 +63,20 @@ pub async fn line(conn: &mut Conn, event: EventId) -> Result<LineRow, Error> {
     Ok(events::table.find(event.db()).select(LineRow::as_select()).first(conn).await?)
 }
 
-/// Makes the default event, with free seats A1, A2 … ten to a row, if there is no event at all.
-pub async fn create_default(conn: &mut Conn, seat_count: u32) -> Result<bool, Error> {
-    let labels: Vec<String> = (0..seat_count).map(label).collect();
+/// The sections of an event from the stage backwards: name, and seats in each row.
+pub async fn sections(conn: &mut Conn, event: EventId) -> Result<Vec<(String, Vec<usize>)>, Error> {
+    let rows: Vec<(String, Vec<Option<i32>>)> = sections::table
+        .filter(sections::event_id.eq(event.db()))
+        .select((sections::name, sections::row_lengths))
+        .order(sections::number)
+        .load(conn)
+        .await?;
+    let length = |length: i32| usize::try_from(length).unwrap_or(0);
+    Ok(rows.into_iter().map(|(name, rows)| (name, rows.into_iter().flatten().map(length).collect())).collect())
+}
+
+/// Makes the default event with this hall, if there is no event at all.
+pub async fn create_default(conn: &mut Conn, layout: &Layout) -> Result<bool, Error> {
     conn.transaction(async |conn| {
         let made = diesel::sql_query(
             "INSERT INTO events (id, title) SELECT 1, 'ZTicket' WHERE NOT EXISTS (SELECT FROM events)
@@ -67,33 +84,40 @@ pub async fn create_default(conn: &mut Conn, seat_count: u32) -> Result<bool, Er
         )
         .execute(conn)
         .await?;
-        if made == 0 {
-            return Ok(false);
+        if made == 1 {
+            furnish(conn, 1, layout).await?;
         }
-        diesel::sql_query(
-            "INSERT INTO seats (event_id, number, label)
-             SELECT 1, seat.number, seat.label FROM unnest($1) WITH ORDINALITY AS seat (label, number)",
-        )
-        .bind::<Array<Text>, _>(labels)
-        .execute(conn)
-        .await?;
-        // So that the first plans made for its seats are good ones.
-        diesel::sql_query("ANALYZE seats").execute(conn).await?;
-        Ok(true)
+        Ok(made == 1)
     })
     .await
 }
 
-/// Ten seats to a row; rows are named like the columns of a spreadsheet: A … Z, AA, AB …
-fn label(index: u32) -> String {
-    let mut row = index / 10 + 1;
-    let mut name = String::new();
-    while row > 0 {
-        row -= 1;
-        name.insert(0, char::from(b'A' + (row % 26) as u8));
-        row /= 26;
+/// Puts sections and seats into an event that has none.
+pub async fn furnish(conn: &mut Conn, event: i32, layout: &Layout) -> Result<(), Error> {
+    for (number, section) in (1..).zip(layout.sections()) {
+        let rows: Vec<i32> = section.rows.iter().map(|length| length.cast_signed()).collect();
+        let values = (
+            sections::event_id.eq(event),
+            sections::number.eq(number),
+            sections::name.eq(&section.name),
+            sections::row_lengths.eq(rows),
+        );
+        diesel::insert_into(sections::table).values(values).execute(conn).await?;
     }
-    format!("{name}{}", index % 10 + 1)
+    let (labels, prices): (Vec<String>, Vec<i64>) = layout.seats().unzip();
+    diesel::sql_query(
+        "INSERT INTO seats (event_id, number, label, price)
+         SELECT $1, seat.number, seat.label, seat.price
+         FROM unnest($2, $3) WITH ORDINALITY AS seat (label, price, number)",
+    )
+    .bind::<Integer, _>(event)
+    .bind::<Array<Text>, _>(labels)
+    .bind::<Array<BigInt>, _>(prices)
+    .execute(conn)
+    .await?;
+    // So that the first plans made for its seats are good ones.
+    diesel::sql_query("ANALYZE seats").execute(conn).await?;
+    Ok(())
 }
 
 /// Takes the next block of places. It is never handed out again, whether it is used or not.
@@ -127,26 +151,4 @@ pub async fn save_ticks(conn: &mut Conn, ticks: &[(EventId, i64, i64)]) -> Resul
 pub async fn park(conn: &mut Conn, event: EventId, next: Option<i64>) -> Result<(), Error> {
     diesel::update(events::table.find(event.db())).set(events::parked.eq(next)).execute(conn).await?;
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn seats_are_labelled_row_by_row() {
-        let labels = [
-            (0, "A1"),
-            (9, "A10"),
-            (10, "B1"),
-            (49, "E10"),
-            (259, "Z10"),
-            (260, "AA1"),
-            (7019, "ZZ10"),
-            (7020, "AAA1"),
-        ];
-        for (index, expected) in labels {
-            assert_eq!(label(index), expected);
-        }
-    }
 }

@@ -1,11 +1,14 @@
 //! PostgreSQL: the pool, the migrations, and one file of queries per table. Rules and transactions live in the stage
 //! that owns them.
 
+pub mod concerts;
 pub mod events;
+pub mod rankings;
 #[rustfmt::skip]
 pub mod schema;
 pub mod signing_keys;
 pub mod tickets;
+pub mod users;
 
 use std::time::Duration;
 
@@ -28,6 +31,8 @@ pub type Conn = Object<AsyncPgConnection>;
 const WAIT: Duration = Duration::from_secs(2);
 /// The lock servers that start together take turns by while they migrate.
 const MIGRATION_LOCK: i64 = 0x007a_7469_636b;
+/// The lock of whoever makes the example concerts.
+pub const SEED_LOCK: i64 = 0x007a_7469_636c;
 
 pub fn pool(url: &str, size: usize) -> Result<Pool, Error> {
     let mut config = ManagerConfig::default();
@@ -97,6 +102,12 @@ async fn try_lock(conn: &mut AsyncPgConnection, key: i64) -> Result<bool, Error>
     let row: Flag =
         diesel::sql_query("SELECT pg_try_advisory_lock($1) AS flag").bind::<BigInt, _>(key).get_result(conn).await?;
     Ok(row.flag)
+}
+
+/// Waits for a lock that goes with the transaction.
+pub async fn lock_until_commit(conn: &mut AsyncPgConnection, key: i64) -> Result<(), Error> {
+    diesel::sql_query("SELECT pg_advisory_xact_lock($1)").bind::<BigInt, _>(key).execute(conn).await?;
+    Ok(())
 }
 
 /// One round trip, to see that the database answers.

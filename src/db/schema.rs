@@ -1,6 +1,18 @@
 // @generated automatically by Diesel CLI.
 
 diesel::table! {
+    concerts (id) {
+        id -> Int4,
+        title -> Text,
+        description -> Text,
+        opens_at -> Timestamptz,
+        closes_at -> Timestamptz,
+        sold_out_at -> Nullable<Timestamptz>,
+        created_at -> Timestamptz,
+    }
+}
+
+diesel::table! {
     events (id) {
         id -> Int4,
         title -> Text,
@@ -11,6 +23,24 @@ diesel::table! {
         undecided -> Int8,
         parked -> Nullable<Int8>,
         created_at -> Timestamptz,
+        concert_id -> Nullable<Int4>,
+        starts_at -> Nullable<Timestamptz>,
+        cancel_until -> Nullable<Timestamptz>,
+        one_place_per_person -> Bool,
+    }
+}
+
+diesel::table! {
+    ledger (id) {
+        id -> Int8,
+        user_id -> Uuid,
+        kind -> Text,
+        amount -> Int8,
+        balance -> Int8,
+        charge_key -> Nullable<Text>,
+        order_id -> Nullable<Uuid>,
+        ticket_id -> Nullable<Uuid>,
+        created_at -> Timestamptz,
     }
 }
 
@@ -20,6 +50,17 @@ diesel::table! {
         event_id -> Int4,
         place -> Int8,
         created_at -> Timestamptz,
+        user_id -> Nullable<Uuid>,
+    }
+}
+
+diesel::table! {
+    payments (order_id) {
+        order_id -> Uuid,
+        user_id -> Uuid,
+        amount -> Int8,
+        refunded -> Int8,
+        paid_at -> Timestamptz,
     }
 }
 
@@ -30,6 +71,15 @@ diesel::table! {
         label -> Text,
         price -> Int8,
         version -> Int8,
+    }
+}
+
+diesel::table! {
+    sections (event_id, number) {
+        event_id -> Int4,
+        number -> Int4,
+        name -> Text,
+        row_lengths -> Array<Nullable<Int4>>,
     }
 }
 
@@ -57,7 +107,27 @@ diesel::table! {
     }
 }
 
+diesel::table! {
+    users (id) {
+        id -> Uuid,
+        name -> Text,
+        key_hash -> Bytea,
+        balance -> Int8,
+        created_at -> Timestamptz,
+    }
+}
+
+diesel::joinable!(events -> concerts (concert_id));
+diesel::joinable!(ledger -> payments (order_id));
+diesel::joinable!(ledger -> tickets (ticket_id));
+diesel::joinable!(ledger -> users (user_id));
+diesel::joinable!(orders -> users (user_id));
+diesel::joinable!(payments -> orders (order_id));
+diesel::joinable!(payments -> users (user_id));
 diesel::joinable!(seats -> events (event_id));
+diesel::joinable!(sections -> events (event_id));
 diesel::joinable!(tickets -> orders (order_id));
 
-diesel::allow_tables_to_appear_in_same_query!(events, orders, seats, signing_keys, tickets,);
+diesel::allow_tables_to_appear_in_same_query!(
+    concerts, events, ledger, orders, payments, seats, sections, signing_keys, tickets, users,
+);

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use actix_web::dev::Payload;
 use actix_web::error::JsonPayloadError;
-use actix_web::web::{Data, Json};
+use actix_web::http::header::AUTHORIZATION;
+use actix_web::web::{Data, Json, Query};
 use actix_web::{FromRequest, HttpRequest};
 use futures_util::future::LocalBoxFuture;
 use serde::de::DeserializeOwned;
@@ -13,10 +14,14 @@ use serde::de::DeserializeOwned;
 use crate::app::Lane;
 use crate::error::Error;
 use crate::events::Event;
-use crate::ids::EventId;
+use crate::ids::{EventId, UserId};
+use crate::people::{self, IdempotencyKey};
+use crate::tickets::Buyer;
 use crate::token::Token;
 
 const TOKEN_HEADER: &str = "X-Queue-Token";
+const NO_TOKEN: Error = Error::Unauthorized("Send your queue token in the X-Queue-Token header.");
+const NO_KEY: Error = Error::Unauthorized("Send your API key as Authorization: Bearer.");
 
 /// The event a request names in its path; `None` under `/api` itself.
 fn named_event(request: &HttpRequest) -> Result<Option<EventId>, Error> {
@@ -45,6 +50,16 @@ fn header(request: &HttpRequest) -> Result<Option<String>, Error> {
     value.to_str().map(|text| Some(text.to_owned())).map_err(|_| Error::TokenNotFound)
 }
 
+/// Whose API key a request carries: `None` if it carries none. A wrong one is an error.
+async fn person(request: &HttpRequest) -> Result<Option<UserId>, Error> {
+    let Some(value) = request.headers().get(AUTHORIZATION) else { return Ok(None) };
+    let (scheme, key) = value.to_str().ok().and_then(|text| text.split_once(' ')).ok_or(NO_KEY)?;
+    if !scheme.eq_ignore_ascii_case("Bearer") {
+        return Err(NO_KEY);
+    }
+    people::by_key(&lane(request)?.app, key.trim()).await.map(Some)
+}
+
 /// The event a request is about: the one in the path, or the default one.
 pub struct About(pub Arc<Event>);
 
@@ -56,6 +71,21 @@ pub struct Visitor(pub Token, pub Arc<Event>);
 
 /// The event of the token in the header, or of the path, or the default one.
 pub struct Looker(pub Option<Token>, pub Arc<Event>);
+
+/// The person whose API key is sent, which must be.
+pub struct Person(pub UserId);
+
+/// The person whose API key is sent, if one is.
+pub struct MaybePerson(pub Option<UserId>);
+
+/// Who asks about a ticket, by queue token, API key, or both.
+pub struct TicketBuyer(pub Buyer);
+
+/// The Idempotency-Key header, which must be there.
+pub struct OnceKey(pub IdempotencyKey);
+
+/// The values of the query string.
+pub struct Asked<T>(pub T);
 
 /// A value of the path. What cannot be one is an error of its own kind.
 pub struct Part<T>(pub T);
@@ -92,7 +122,7 @@ extract!(Holder, |request| {
 });
 
 extract!(Visitor, |request| {
-    let text = header(&request)?.ok_or(Error::Unauthorized)?;
+    let text = header(&request)?.ok_or(NO_TOKEN)?;
     let (token, event) = open(&request, &text).await?;
     Ok(Visitor(token, event))
 });
@@ -104,6 +134,38 @@ extract!(Looker, |request| {
     }
 });
 
+extract!(Person, |request| person(&request).await?.map(Person).ok_or(NO_KEY));
+
+extract!(MaybePerson, |request| person(&request).await.map(MaybePerson));
+
+extract!(TicketBuyer, |request| {
+    let token = match header(&request)? {
+        Some(text) => Some(open(&request, &text).await?.0),
+        None => None,
+    };
+    let user = person(&request).await?;
+    if token.is_none() && user.is_none() {
+        return Err(Error::Unauthorized("Send the queue token you bought with, or your API key."));
+    }
+    Ok(TicketBuyer(Buyer { token, user, event: named_event(&request)? }))
+});
+
+extract!(OnceKey, |request| {
+    let text = request.headers().get("Idempotency-Key").map(|value| value.to_str().unwrap_or_default());
+    IdempotencyKey::parse(text.unwrap_or_default()).map(OnceKey)
+});
+
+impl<T: DeserializeOwned> FromRequest for Asked<T> {
+    type Error = Error;
+    type Future = std::future::Ready<Result<Self, Error>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        let query = Query::<T>::from_query(request.query_string());
+        let wrong = |_| Error::InvalidRequest("The query has a field that is unknown or of the wrong kind.".to_owned());
+        std::future::ready(query.map(|Query(asked)| Asked(asked)).map_err(wrong))
+    }
+}
+
 /// A kind of path value: where it stands, and what is said when it is none.
 pub trait PathValue: FromStr {
     const NAME: &'static str;
@@ -113,6 +175,11 @@ pub trait PathValue: FromStr {
 impl PathValue for crate::ids::SeatNumber {
     const NAME: &'static str = "seat";
     const WRONG: fn() -> Error = || Error::InvalidSeat;
+}
+
+impl PathValue for crate::ids::ConcertId {
+    const NAME: &'static str = "concert";
+    const WRONG: fn() -> Error = || Error::ConcertNotFound;
 }
 
 impl PathValue for crate::ids::TicketId {

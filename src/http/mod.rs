@@ -1,11 +1,13 @@
 //! The web: every route in one table. Handlers extract, call and render; rules live in the stages.
 
+mod concerts;
 mod extract;
 mod management;
 mod measured;
 mod queue;
 mod seats;
 mod tickets;
+mod users;
 
 use std::net::TcpListener;
 use std::rc::Rc;
@@ -15,7 +17,6 @@ use std::time::{Duration, Instant};
 use actix_web::dev::{Server, Service};
 use actix_web::http::Method;
 use actix_web::http::header::{CACHE_CONTROL, HeaderValue};
-use actix_web::middleware::Compress;
 use actix_web::web::{self, Data, JsonConfig, ServiceConfig};
 use actix_web::{App as Web, HttpResponse, HttpServer, Resource, Route, guard};
 
@@ -38,11 +39,34 @@ fn api(config: &mut ServiceConfig, app: &Arc<App>, prefix: &str) {
         .service(
             path("/queues/tokens/{uuid}", "GET, HEAD, DELETE").route(get(queue::status)).route(delete(queue::leave)),
         )
-        .service(path("/seats", "GET, HEAD").route(get(seats::map)).wrap(Compress::default()))
+        .service(path("/seats", "GET, HEAD").route(get(seats::map)))
         .service(path("/seats/available-count", "GET, HEAD").route(get(seats::available)))
+        .service(path("/seats/hold", "POST, DELETE").route(post(seats::hold_party)).route(delete(seats::release_party)))
+        .service(path("/seats/best", "POST").route(post(seats::best)))
         .service(path("/seats/{seat}/hold", "POST, DELETE").route(post(seats::hold)).route(delete(seats::release)))
         .service(path("/tickets", "POST").route(post(tickets::buy)))
-        .service(path("/tickets/{ticket}", "GET, HEAD").route(get(tickets::find)));
+        .service(
+            path("/tickets/{ticket}", "GET, HEAD, DELETE").route(get(tickets::find)).route(delete(tickets::cancel)),
+        );
+}
+
+/// What is offered, and people with their money.
+fn house(config: &mut ServiceConfig, app: &Arc<App>) {
+    let path = |pattern: &str, allowed| path(app, "/api", pattern, allowed);
+    config
+        .service(path("/users", "POST").route(post(users::sign_up)))
+        .service(path("/users/me", "GET, HEAD").route(get(users::me)))
+        .service(path("/users/me/balance", "GET, HEAD").route(get(users::balance)))
+        .service(path("/users/me/balance/charges", "POST").route(post(users::charge)))
+        .service(path("/users/me/balance/movements", "GET, HEAD").route(get(users::movements)))
+        .service(path("/users/me/tickets", "GET, HEAD").route(get(users::tickets)))
+        .service(path("/users/me/payments", "GET, HEAD").route(get(users::payments)))
+        .service(path("/concerts", "GET, HEAD").route(get(concerts::list)))
+        .service(path("/concerts/{concert}", "GET, HEAD").route(get(concerts::find)))
+        .service(path("/concerts/{concert}/dates", "GET, HEAD").route(get(concerts::dates)))
+        .service(path("/rankings/sold-out", "GET, HEAD").route(get(concerts::sold_out)))
+        .service(path("/rankings/best-selling", "GET, HEAD").route(get(concerts::best_selling)))
+        .service(path("/events/{event}", "GET, HEAD").route(get(concerts::event)));
 }
 
 fn routes(config: &mut ServiceConfig, app: &Arc<App>) {
@@ -53,6 +77,7 @@ fn routes(config: &mut ServiceConfig, app: &Arc<App>) {
             // Plain paths first: matching a pattern costs, and most requests name no event.
             web::scope("/api")
                 .configure(|config| api(config, app, "/api"))
+                .configure(|config| house(config, app))
                 .service(web::scope("/events/{event}").configure(|config| api(config, app, "/api/events/{event}")))
                 .default_service(web::to(not_found)),
         )
@@ -136,6 +161,13 @@ pub fn serve(app: Arc<App>, listener: TcpListener) -> Result<Server, Error> {
 fn private<T: serde::Serialize>(body: &T) -> HttpResponse {
     let mut response = HttpResponse::Ok().json(body);
     response.headers_mut().insert(PRIVATE.0, HeaderValue::from_static(PRIVATE.1));
+    response
+}
+
+/// A JSON answer that is the same for all, and soon another.
+fn public<T: serde::Serialize>(body: &T) -> HttpResponse {
+    let mut response = HttpResponse::Ok().json(body);
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     response
 }
 

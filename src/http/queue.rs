@@ -5,12 +5,16 @@ use actix_web::web::Data;
 
 use crate::app::Lane;
 use crate::error::Error;
-use crate::http::extract::{About, Holder};
+use crate::http::extract::{About, Holder, MaybePerson};
 use crate::http::{no_content, private};
 use crate::line;
 
-pub async fn enter(lane: Data<Lane>, About(event): About) -> Result<HttpResponse, Error> {
-    Ok(private(&line::enter(&lane, &event).await?))
+pub async fn enter(
+    lane: Data<Lane>,
+    About(event): About,
+    MaybePerson(user): MaybePerson,
+) -> Result<HttpResponse, Error> {
+    Ok(private(&line::enter(&lane, &event, user).await?))
 }
 
 pub async fn status(lane: Data<Lane>, Holder(token, event): Holder) -> Result<HttpResponse, Error> {

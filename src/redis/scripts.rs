@@ -4,13 +4,14 @@
 //! An unknown word is a fault of ours, never guessed at.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use redis::aio::ConnectionLike;
 use redis::{Script, ScriptInvocation, ToRedisArgs, Value};
+use serde::Serialize;
 
 use crate::error::Error;
-use crate::ids::{Place, SeatNumber};
+use crate::ids::{ConcertId, Place, SeatNumber, UserId};
 use crate::metrics::Metrics;
 use crate::redis::keys::{Key, Keys};
 
@@ -39,7 +40,7 @@ macro_rules! scripts {
 }
 
 scripts! {
-    LineEnter = "1_line_enter" [Meta Line Policy Pulse0 Pulse1 Pulse2 Pulse3 Pulse4]
+    LineEnter = "1_line_enter" [Meta Line Policy Pulse0 Pulse1 Pulse2 Pulse3 Pulse4 Back Passes Members]
         -> "ENTERED" | "FULL" | "CLOSED" | "SOLD_OUT" | "STALE" | "NEED_BLOCK" | "UNREADY";
     LineBlock = "1_line_block" [Meta Line Back Pulse0 Pulse1 Pulse2 Pulse3 Pulse4] -> "OK" | "UNREADY";
     LinePulse = "1_line_pulse" [Meta Line Back Tmp Pulse0 Pulse1 Pulse2 Pulse3 Pulse4] -> "OK" | "UNREADY";
@@ -58,6 +59,7 @@ scripts! {
     EventRestore = "5_event_restore" [Meta Line Policy Back Passes Limits Seats Owners Versions HoldEnds Held Tmp
         Pulse0 Pulse1 Pulse2 Pulse3 Pulse4] -> "RESTORED" | "PRESENT";
     PolicySet = "policy_set" [Meta Line Policy] -> "OK" | "REFUSED" | "UNREADY";
+    RankingSet = "ranking_set" [Ranking AsOf] -> "RANKED";
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -97,7 +99,8 @@ pub enum Admit {
     Stale,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum SeatState {
     Held,
     Sold,
@@ -132,6 +135,14 @@ pub struct Settlement {
     /// Sold, or taken back.
     pub sold: bool,
     pub place: Place,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub struct Settled {
+    /// How many messages were.
+    pub news: u64,
+    /// Seats nobody has bought.
+    pub unsold: u64,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -179,7 +190,33 @@ impl Scripts {
     }
 
     pub async fn enter(&self, conn: &mut impl ConnectionLike, keys: &Keys, count: usize) -> Result<Enter, Error> {
-        let reply = self.call(conn, Verb::LineEnter, keys, |call| call.arg(count)).await?;
+        Self::entered(&self.call(conn, Verb::LineEnter, keys, |call| call.arg(count)).await?)
+    }
+
+    /// One place a person. Beside the outcome for newcomers: the place each member has now.
+    pub async fn enter_members(
+        &self,
+        conn: &mut impl ConnectionLike,
+        keys: &Keys,
+        members: &[UserId],
+    ) -> Result<(Enter, Vec<Option<Place>>), Error> {
+        let reply = self
+            .call(conn, Verb::LineEnter, keys, |call| {
+                call.arg(members.len());
+                for member in members {
+                    call.arg(member.0.as_bytes().as_slice());
+                }
+                call
+            })
+            .await?;
+        let outcome = Self::entered(&reply)?;
+        let after = if matches!(outcome, Enter::Entered { .. }) { 4 } else { 1 };
+        let place = |at| reply.number::<i64>(at).map(Place::from_db);
+        let places = (after..reply.0.len()).map(place).collect::<Result<_, _>>()?;
+        Ok((outcome, places))
+    }
+
+    fn entered(reply: &Reply) -> Result<Enter, Error> {
         Ok(match reply.word() {
             "ENTERED" => {
                 Enter::Entered { first: reply.place(1)?, count: reply.number(2)?, first_rank: reply.number(3)? }
@@ -308,13 +345,12 @@ impl Scripts {
         }
     }
 
-    /// Returns how many of the messages were news.
     pub async fn settle(
         &self,
         conn: &mut impl ConnectionLike,
         keys: &Keys,
         messages: &[Settlement],
-    ) -> Result<u64, Error> {
+    ) -> Result<Settled, Error> {
         let reply = self
             .call(conn, Verb::TicketSettle, keys, |call| {
                 for message in messages {
@@ -325,7 +361,7 @@ impl Scripts {
             })
             .await?;
         match reply.word() {
-            "SETTLED" => reply.number(1),
+            "SETTLED" => Ok(Settled { news: reply.number(1)?, unsold: reply.number(2)? }),
             _ => Err(reply.unknown()),
         }
     }
@@ -369,6 +405,32 @@ impl Scripts {
         match reply.word() {
             "OK" => Ok(PolicySet::Ok),
             "REFUSED" => Ok(PolicySet::Refused(reply.text(1)?.to_owned())),
+            _ => Err(reply.unknown()),
+        }
+    }
+
+    /// Sets scores as they were counted at `as_of_ms`; `None` takes a concert out. `whole`: these are all there are.
+    pub async fn ranking_set(
+        &self,
+        conn: &mut impl ConnectionLike,
+        keys: &Keys,
+        as_of_ms: i64,
+        lasts: Option<Duration>,
+        whole: bool,
+        scores: &[(ConcertId, Option<i64>)],
+    ) -> Result<u64, Error> {
+        let reply = self
+            .call(conn, Verb::RankingSet, keys, |call| {
+                let lasts_ms = lasts.map_or(0, |lasts| u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX));
+                call.arg(as_of_ms).arg(lasts_ms).arg(i32::from(whole));
+                for (concert, score) in scores {
+                    call.arg(concert.0).arg(score.map(|score| score.to_string()).unwrap_or_default());
+                }
+                call
+            })
+            .await?;
+        match reply.word() {
+            "RANKED" => reply.number(1),
             _ => Err(reply.unknown()),
         }
     }

@@ -4,7 +4,7 @@
 
 mod fetch;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,7 @@ use crate::error::Error;
 use crate::events::Event;
 use crate::ids::{Place, SeatNumber};
 use crate::policy::Policy;
+use crate::restore;
 
 /// Older than this, a snapshot is not asked whether something is over.
 pub const UNSURE: Duration = Duration::from_secs(2);
@@ -161,12 +162,17 @@ pub struct SeatMap {
     /// Places that bought: known once everything is sold, when it is needed.
     pub buyers: HashSet<Place>,
     /// The map as everyone sees it, rendered by the first who asks.
-    pub rendered: std::sync::OnceLock<crate::seats::Rendered>,
+    pub rendered: std::sync::OnceLock<Arc<crate::seats::Rendered>>,
 }
 
 impl SeatMap {
     pub fn held(&self) -> u64 {
         self.states.iter().filter(|state| **state == b'h').count() as u64
+    }
+
+    /// The seats a place holds.
+    pub fn held_by(&self, place: Place) -> BTreeSet<SeatNumber> {
+        self.holds.iter().filter(|(_, held)| held.place == place).map(|(seat, _)| *seat).collect()
     }
 }
 
@@ -267,7 +273,16 @@ pub async fn current(app: &Arc<App>, event: &Arc<Event>) -> Result<Arc<Snapshot>
 pub async fn fresh(app: &Arc<App>, event: &Arc<Event>) -> Result<Arc<Snapshot>, Error> {
     let since = Instant::now();
     let (app, event) = (app.clone(), event.clone());
-    let (runtime, work) = (app.runtime.clone(), async move { refresh(&app, &event, since).await });
+    let (runtime, work) = (app.runtime.clone(), async move {
+        match refresh(&app, &event, since).await {
+            // Made a moment ago, or lost by Redis.
+            Err(Error::Unready) => {
+                restore::ready(&app, &event).await?;
+                refresh(&app, &event, Instant::now()).await
+            }
+            outcome => outcome,
+        }
+    });
     match tokio::time::timeout(PATIENCE, runtime.spawn(work)).await {
         Ok(Ok(outcome)) => outcome,
         Ok(Err(failed)) => Err(Error::Internal(failed.to_string())),

@@ -1,0 +1,209 @@
+//! Concerts and their dates, as the audience sees them: from memory, with what the snapshots say about seats and lines.
+
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+use futures_util::future::try_join_all;
+use serde::Serialize;
+
+use crate::app::App;
+use crate::error::Error;
+use crate::events::{Booking, Concert, Event};
+use crate::ids::{ConcertId, EventId, SeatNumber};
+use crate::page::{Page, PageOf};
+use crate::snapshot::{self, Snapshot, State};
+
+/// Whether an event or a concert can be booked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum Status {
+    Scheduled,
+    OnSale,
+    Paused,
+    Closed,
+    SoldOut,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ConcertView {
+    concert_id: ConcertId,
+    title: String,
+    description: String,
+    booking_opens_at: DateTime<Utc>,
+    booking_closes_at: DateTime<Utc>,
+    /// By its booking window alone; its dates have more to say.
+    status: Status,
+    price_from: i64,
+    price_to: i64,
+    currency: String,
+    date_count: usize,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ConcertDetails {
+    #[serde(flatten)]
+    concert: ConcertView,
+    dates: Vec<DateView>,
+}
+
+/// A date of a concert.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DateView {
+    event_id: EventId,
+    starts_at: Option<DateTime<Utc>>,
+    status: Status,
+    seats_total: usize,
+    /// Not sold yet.
+    seats_left: u64,
+    /// Neither sold nor held.
+    seats_available: u64,
+    waiting_count: u64,
+    price_from: i64,
+    price_to: i64,
+    currency: String,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EventView {
+    #[serde(flatten)]
+    date: DateView,
+    title: String,
+    concert_id: Option<ConcertId>,
+    booking_opens_at: Option<DateTime<Utc>>,
+    booking_closes_at: Option<DateTime<Utc>>,
+    cancel_until: Option<DateTime<Utc>>,
+    one_place_per_person: bool,
+    max_seats_per_order: u64,
+    sections: Vec<SectionView>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SectionView {
+    name: String,
+    price: i64,
+    first_seat: SeatNumber,
+    /// Seats in each row, nearest to the stage first.
+    rows: Vec<usize>,
+    seats_left: usize,
+}
+
+pub fn list(app: &App, page: &Page) -> Result<PageOf<ConcertView>, Error> {
+    let after = ConcertId(page.from(0)?);
+    let concerts = app.events.concerts();
+    let later = concerts.range((std::ops::Bound::Excluded(after), std::ops::Bound::Unbounded));
+    let most = usize::try_from(page.most()).unwrap_or(usize::MAX);
+    let views = later.take(most).map(|(_, concert)| view(app, concert)).collect();
+    Ok(page.of(views, |concert: &ConcertView| concert.concert_id.to_string()))
+}
+
+pub async fn find(app: &Arc<App>, id: ConcertId) -> Result<ConcertDetails, Error> {
+    let concert = app.events.concert(&app.db, id).await?;
+    Ok(ConcertDetails { concert: view(app, &concert), dates: all_dates(app, &concert).await? })
+}
+
+/// The dates that can be booked, now or later.
+pub async fn dates(app: &Arc<App>, id: ConcertId, page: &Page) -> Result<PageOf<DateView>, Error> {
+    let concert = app.events.concert(&app.db, id).await?;
+    let bookable = |date: &DateView| !matches!(date.status, Status::Closed | Status::SoldOut);
+    let dates = all_dates(app, &concert).await?.into_iter().filter(bookable);
+    // In order of time, so the cursor is a time and, for dates at the same time, the event.
+    let after: String = page.from(String::new())?;
+    let cursor = |date: &DateView| {
+        let starts_at = date.starts_at.map_or(0, |starts_at| starts_at.timestamp_millis());
+        format!("{starts_at:015}.{:08}", date.event_id.get())
+    };
+    Ok(page.of(dates.filter(|date| cursor(date) > after).collect(), cursor))
+}
+
+pub async fn event(app: &Arc<App>, event: &Arc<Event>) -> Result<EventView, Error> {
+    let snapshot = snapshot::current(app, event).await?;
+    let facts = event.facts();
+    let sections = event.hall.sections.iter().map(|section| {
+        let first = section.first_seat.index().unwrap_or(0);
+        let seats = first..first + section.rows.iter().sum::<usize>();
+        let states = snapshot.seats.states.get(seats).unwrap_or_default();
+        SectionView {
+            name: section.name.clone(),
+            price: event.seat(section.first_seat).map_or(0, |seat| seat.price),
+            first_seat: section.first_seat,
+            rows: section.rows.clone(),
+            seats_left: states.iter().filter(|state| **state != b's').count(),
+        }
+    });
+    Ok(EventView {
+        date: date(app, event, &snapshot),
+        title: facts.title.clone(),
+        concert_id: facts.concert,
+        booking_opens_at: facts.opens_at,
+        booking_closes_at: facts.closes_at,
+        cancel_until: facts.cancel_until,
+        one_place_per_person: facts.one_place_per_person,
+        max_seats_per_order: snapshot.policy.seats_per_pass,
+        sections: sections.collect(),
+    })
+}
+
+fn view(app: &App, concert: &Concert) -> ConcertView {
+    let now = Utc::now();
+    let prices = concert.dates.iter().filter_map(|date| app.events.known(*date)?.prices());
+    let (price_from, price_to) =
+        prices.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1))).unwrap_or_default();
+    ConcertView {
+        concert_id: concert.id,
+        title: concert.title.clone(),
+        description: concert.description.clone(),
+        booking_opens_at: concert.opens_at,
+        booking_closes_at: concert.closes_at,
+        status: if now < concert.opens_at {
+            Status::Scheduled
+        } else if now < concert.closes_at {
+            Status::OnSale
+        } else {
+            Status::Closed
+        },
+        price_from,
+        price_to,
+        currency: app.config.currency.clone(),
+        date_count: concert.dates.len(),
+    }
+}
+
+async fn all_dates(app: &Arc<App>, concert: &Concert) -> Result<Vec<DateView>, Error> {
+    let events = concert.dates.iter().filter_map(|date| app.events.known(*date));
+    try_join_all(events.map(|event| async move {
+        let snapshot = snapshot::current(app, &event).await?;
+        Ok(date(app, &event, &snapshot))
+    }))
+    .await
+}
+
+fn date(app: &App, event: &Event, snapshot: &Snapshot) -> DateView {
+    let (price_from, price_to) = event.prices().unwrap_or_default();
+    DateView {
+        event_id: event.id,
+        starts_at: event.facts().starts_at,
+        status: status(event, snapshot),
+        seats_total: event.seats.len(),
+        seats_left: snapshot.meta.seats.saturating_sub(snapshot.meta.sold),
+        seats_available: snapshot.seats.available,
+        waiting_count: snapshot.meta.waiting,
+        price_from,
+        price_to,
+        currency: app.config.currency.clone(),
+    }
+}
+
+pub fn status(event: &Event, snapshot: &Snapshot) -> Status {
+    match (event.booking(), snapshot.meta.state) {
+        (Booking::Over, _) | (_, State::Closed) => Status::Closed,
+        (Booking::NotYet(_), _) => Status::Scheduled,
+        _ if snapshot.sold_out() => Status::SoldOut,
+        (Booking::Open, State::Paused) => Status::Paused,
+        (Booking::Open, State::Open) => Status::OnSale,
+    }
+}

@@ -1,0 +1,281 @@
+//! People who can pay: signing up, their keys, their balance. Money moves in single database statements only, each of
+//! which writes the ledger too.
+
+use chrono::{DateTime, Utc};
+use quick_cache::sync::Cache;
+use serde::Serialize;
+use uuid::Uuid;
+
+use crate::app::App;
+use crate::db;
+use crate::db::users::{ChargeRow, MovementRow, PaymentRow, UserRow};
+use crate::error::Error;
+use crate::ids::{OrderId, TicketId, UserId};
+use crate::page::{Page, PageOf};
+use crate::redis::gather::{Batch, Gather, Limits};
+
+const LONGEST_NAME: usize = 50;
+/// Of one charge, in whole units of the currency.
+pub const LARGEST_CHARGE: i64 = 10_000_000;
+/// No charge takes a balance above this. Money that comes back for a ticket may.
+pub const HIGHEST_BALANCE: i64 = 1_000_000_000;
+const LONGEST_IDEMPOTENCY_KEY: usize = 100;
+/// Charges wait here rather than for a connection: each is one statement, and those of one person take turns anyway.
+const CHARGING: Limits = Limits { waiting: 10_000, together: 1, at_once: 8 };
+/// Keys remembered per server, so that not every request asks the database. Keys do not change.
+const KEYS_REMEMBERED: usize = 100_000;
+const NO_SUCH_KEY: Error =
+    Error::Unauthorized("There is no such API key. Send the key you were given at sign-up as Authorization: Bearer.");
+
+pub type KnownKeys = Cache<[u8; 32], UserId>;
+
+pub fn known_keys() -> KnownKeys {
+    Cache::new(KEYS_REMEMBERED)
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Person {
+    user_id: UserId,
+    name: String,
+    /// Shown once, to who signed up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    api_key: Option<String>,
+    balance: i64,
+    currency: String,
+    created_at: DateTime<Utc>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Balance {
+    balance: i64,
+    currency: String,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Charged {
+    charge_id: i64,
+    amount: i64,
+    /// After it.
+    balance: i64,
+    currency: String,
+    charged_at: DateTime<Utc>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Movement {
+    movement_id: i64,
+    kind: String,
+    amount: i64,
+    /// After it.
+    balance: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    order_id: Option<OrderId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ticket_id: Option<TicketId>,
+    moved_at: DateTime<Utc>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Payment {
+    /// A payment has the number of its order.
+    payment_id: OrderId,
+    order_id: OrderId,
+    amount: i64,
+    refunded: i64,
+    currency: String,
+    status: &'static str,
+    paid_at: DateTime<Utc>,
+}
+
+/// What a person goes by: trimmed, not empty, nothing that cannot be printed.
+pub struct Name(String);
+
+impl Name {
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let name = text.trim();
+        let length = name.chars().count();
+        if length == 0 || length > LONGEST_NAME || name.chars().any(char::is_control) {
+            return Err(Error::InvalidRequest(format!("name is 1 to {LONGEST_NAME} letters.")));
+        }
+        Ok(Self(name.to_owned()))
+    }
+}
+
+/// Names one charge, so that it can be repeated.
+#[derive(Debug, Clone)]
+pub struct IdempotencyKey(String);
+
+impl IdempotencyKey {
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let plain = text.bytes().all(|byte| byte.is_ascii_graphic());
+        if text.is_empty() || text.len() > LONGEST_IDEMPOTENCY_KEY || !plain {
+            return Err(Error::InvalidRequest(format!(
+                "Idempotency-Key is 1 to {LONGEST_IDEMPOTENCY_KEY} letters, digits and signs, a new one for each charge."
+            )));
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+/// Money to be put in.
+#[derive(Debug, Clone)]
+pub struct Charge {
+    user: UserId,
+    key: IdempotencyKey,
+    amount: i64,
+}
+
+/// Makes a person. The key is told here and never again: only its hash is kept.
+pub async fn sign_up(app: &App, name: Name) -> Result<Person, Error> {
+    let mut secret = [0_u8; 32];
+    getrandom::fill(&mut secret).map_err(|error| Error::Internal(error.to_string()))?;
+    let key = format!("zt_{}", blake3::Hash::from_bytes(secret).to_hex());
+    let (pool, hash) = (app.db.clone(), hash(&key));
+    let row = app
+        .run(async move { db::users::create(&mut pool.get().await?, UserId(Uuid::now_v7()), &name.0, &hash).await })
+        .await?;
+    Ok(person(app, row, Some(key)))
+}
+
+fn person(app: &App, row: UserRow, api_key: Option<String>) -> Person {
+    Person {
+        user_id: UserId(row.id),
+        name: row.name,
+        api_key,
+        balance: row.balance,
+        currency: app.config.currency.clone(),
+        created_at: row.created_at,
+    }
+}
+
+/// A key has 256 random bits, so a fast hash keeps it as well as a slow one.
+fn hash(key: &str) -> [u8; 32] {
+    *blake3::hash(key.as_bytes()).as_bytes()
+}
+
+/// Whose key this is.
+pub async fn by_key(app: &App, key: &str) -> Result<UserId, Error> {
+    let hash = hash(key);
+    if let Some(user) = app.keys.get(&hash) {
+        return Ok(user);
+    }
+    let pool = app.db.clone();
+    let found = app.run(async move { db::users::by_key(&mut pool.get().await?, &hash).await }).await?;
+    let user = found.ok_or(NO_SUCH_KEY)?;
+    app.keys.insert(hash, user);
+    Ok(user)
+}
+
+pub async fn me(app: &App, user: UserId) -> Result<Person, Error> {
+    let pool = app.db.clone();
+    let row = app.run(async move { db::users::find(&mut pool.get().await?, user).await }).await?;
+    Ok(person(app, row.ok_or(NO_SUCH_KEY)?, None))
+}
+
+pub async fn balance(app: &App, user: UserId) -> Result<Balance, Error> {
+    let Person { balance, currency, .. } = me(app, user).await?;
+    Ok(Balance { balance, currency })
+}
+
+/// Puts money in, once for each key: the same key again gives the same answer.
+pub async fn charge(app: &App, user: UserId, key: IdempotencyKey, amount: i64) -> Result<Charged, Error> {
+    if !(1..=LARGEST_CHARGE).contains(&amount) {
+        return Err(Error::InvalidRequest(format!("amount is a whole number from 1 to {LARGEST_CHARGE}.")));
+    }
+    let row = app.charger.ask(Charge { user, key, amount }).await?;
+    if row.amount != amount {
+        return Err(Error::KeyReused);
+    }
+    Ok(Charged {
+        charge_id: row.id,
+        amount: row.amount,
+        balance: row.balance,
+        currency: app.config.currency.clone(),
+        charged_at: row.created_at,
+    })
+}
+
+/// The loop that charges.
+pub fn charger(pool: db::Pool) -> (Gather<Charge, ChargeRow>, impl Future<Output = ()>) {
+    Gather::new("charging", CHARGING, move |batch: Batch<Charge, ChargeRow>| {
+        let pool = pool.clone();
+        async move {
+            for (charge, answer) in batch {
+                let _ = answer.send(charge_or_find(&pool, charge).await);
+            }
+        }
+    })
+}
+
+/// The charge of this key, made now or earlier.
+async fn charge_or_find(pool: &db::Pool, charge: Charge) -> Result<ChargeRow, Error> {
+    let Charge { user, key: IdempotencyKey(key), amount } = charge;
+    let mut conn = pool.get().await?;
+    if let Some(row) = db::users::charge(&mut conn, user, &key, amount, HIGHEST_BALANCE).await? {
+        return Ok(row);
+    }
+    let found = db::users::charge_by_key(&mut conn, user, &key).await?;
+    found.ok_or_else(|| Error::BalanceLimit(format!("A balance can be charged up to {HIGHEST_BALANCE}.")))
+}
+
+/// The ledger of a person, newest first.
+pub async fn movements(app: &App, user: UserId, page: &Page) -> Result<PageOf<Movement>, Error> {
+    let (pool, cursor, most) = (app.db.clone(), page.from(i64::MAX)?, page.most());
+    let rows = app.run(async move { db::users::movements(&mut pool.get().await?, user, cursor, most).await }).await?;
+    let movement = |row: MovementRow| Movement {
+        movement_id: row.id,
+        kind: row.kind,
+        amount: row.amount,
+        balance: row.balance,
+        order_id: row.order_id.map(OrderId),
+        ticket_id: row.ticket_id.map(TicketId),
+        moved_at: row.created_at,
+    };
+    Ok(page.of(rows.into_iter().map(movement).collect(), |movement| movement.movement_id.to_string()))
+}
+
+/// What a person paid, newest first.
+pub async fn payments(app: &App, user: UserId, page: &Page) -> Result<PageOf<Payment>, Error> {
+    let (pool, cursor, most) = (app.db.clone(), page.before_uuid()?, page.most());
+    let rows = app.run(async move { db::users::payments(&mut pool.get().await?, user, cursor, most).await }).await?;
+    let payment = |row: PaymentRow| Payment {
+        payment_id: OrderId(row.order_id),
+        order_id: OrderId(row.order_id),
+        amount: row.amount,
+        refunded: row.refunded,
+        currency: app.config.currency.clone(),
+        status: match row.refunded {
+            0 => "PAID",
+            refunded if refunded == row.amount => "REFUNDED",
+            _ => "PARTLY_REFUNDED",
+        },
+        paid_at: row.paid_at,
+    };
+    Ok(page.of(rows.into_iter().map(payment).collect(), |payment| payment.payment_id.0.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_trimmed_and_can_be_printed() {
+        assert_eq!(Name::parse("  홍길동 ").unwrap().0, "홍길동");
+        for wrong in ["", "   ", "a\nb", "\u{7f}x", &"x".repeat(51)] {
+            assert!(Name::parse(wrong).is_err(), "{wrong:?}");
+        }
+        assert!(Name::parse(&"가".repeat(50)).is_ok());
+    }
+
+    #[test]
+    fn an_idempotency_key_is_plain_and_short() {
+        assert!(IdempotencyKey::parse("5f0c-1").is_ok());
+        for wrong in ["", "a b", "ключ", &"x".repeat(101)] {
+            assert!(IdempotencyKey::parse(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}
