@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use redis::AsyncCommands;
 use uuid::Uuid;
-use zticket::db::tickets::{self, NewTicket};
-use zticket::ids::{EventId, SeatNumber, TicketId};
+use zticket::db::tickets::{self, NewOrder, Sold};
+use zticket::ids::{EventId, OrderId, SeatNumber, TicketId};
 use zticket::redis::keys::Key;
 use zticket::sync;
 
@@ -13,15 +13,17 @@ use crate::support::{TestApp, Visitor};
 
 /// What a server does up to the commit, and then no more: as if it died there.
 async fn commit_only(app: &TestApp, visitor: &Visitor, seat: u32) {
-    let ticket = NewTicket {
-        id: TicketId(Uuid::now_v7()),
+    let order = NewOrder {
+        id: OrderId(Uuid::now_v7()),
         event: EventId::new(1).unwrap(),
         place: visitor.place(),
-        seat: SeatNumber(seat),
         token: Uuid::parse_str(&visitor.0).unwrap(),
+        user: None,
+        seats: vec![(TicketId(Uuid::now_v7()), SeatNumber(seat))],
     };
     let mut conn = app.app().db.get().await.unwrap();
-    assert_eq!(tickets::sell(&mut conn, &[ticket]).await.unwrap().len(), 1);
+    let sold = tickets::sell(&mut conn, &[order]).await.unwrap();
+    assert!(matches!(sold.as_slice(), [Sold::Sold(_)]), "{sold:?}");
 }
 
 async fn seat_state(app: &TestApp, seat: usize) -> String {

@@ -3,13 +3,16 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
+mod concerts;
 mod failures;
 mod flow;
 mod http;
 mod lua;
 mod migrations;
+mod money;
 mod outage;
 mod process;
 mod race;
+mod rankings;
 mod snapshots;
 mod support;

@@ -80,9 +80,32 @@ async fn the_generated_schema_is_that_of_the_database() {
                 Some(kind) => (kind, "?"),
                 None => (kind, ""),
             };
-            generated.push(format!("{table} {column} {}{nullable}", kind.to_lowercase()));
+            let element = kind.strip_prefix("Array<Nullable<").and_then(|kind| kind.strip_suffix(">>"));
+            let kind = element.map_or(kind.to_lowercase(), |element| format!("_{}", element.to_lowercase()));
+            generated.push(format!("{table} {column} {kind}{nullable}"));
         }
     }
     assert_eq!(generated, columns, "write src/db/schema.rs anew with `diesel print-schema`");
+    db.drop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn seats_made_before_there_were_sections_get_one() {
+    let db = TestDatabase::empty().await;
+    let mut harness = AsyncMigrationHarness::new(db.connect().await);
+    harness.run_next_migration(zticket::db::MIGRATIONS).unwrap();
+    TestDatabase::execute(
+        &db,
+        "INSERT INTO events (id, title) VALUES (1, 'A'), (2, 'B'), (3, 'C');
+         INSERT INTO seats (event_id, number, label) SELECT 1, n, n::text FROM generate_series(1, 50) AS n;
+         INSERT INTO seats (event_id, number, label) SELECT 2, n, n::text FROM generate_series(1, 23) AS n;
+         INSERT INTO seats (event_id, number, label) VALUES (3, 1, 'A1')",
+    )
+    .await;
+    harness.run_pending_migrations(zticket::db::MIGRATIONS).unwrap();
+    let sections =
+        lines(&db, "SELECT format('%s %s', event_id, row_lengths) AS line FROM sections ORDER BY line").await;
+    assert_eq!(sections, ["1 {10,10,10,10,10}", "2 {10,10,3}", "3 {1}"]);
+    drop(harness);
     db.drop().await;
 }

@@ -17,7 +17,7 @@ fn is((status, body): (StatusCode, Value), expected: u16, code: &str) {
 async fn unknown_paths_and_wrong_methods_are_told_so_in_json() {
     let app = TestApp::by_hand(|_| {}).await;
     for path in
-        ["/nope", "/api", "/api/", "/api/nope", "/api/events", "/api/events/1", "/api/events/1/nope", "/api/seats/"]
+        ["/nope", "/api", "/api/", "/api/nope", "/api/events", "/api/events/1/nope", "/api/seats/", "/api/rankings"]
     {
         is(answer(app.request(Method::GET, path)).await, 404, "NOT_FOUND");
     }

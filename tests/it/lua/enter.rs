@@ -1,6 +1,6 @@
 //! `1_line_enter`: taking places.
 
-use zticket::ids::Place;
+use zticket::ids::{Place, UserId};
 use zticket::redis::keys::Key;
 use zticket::redis::scripts::{Admit, Enter, Leave};
 
@@ -213,4 +213,79 @@ async fn a_refusal_writes_nothing() {
     let dump = event.dump().await;
     assert_eq!(event.enter(2).await, Enter::Full);
     assert_eq!(event.dump().await, dump);
+}
+
+/// What members have after they asked: their places, and what happened to the newcomers among them.
+async fn members(event: &Fixture, who: &[u128]) -> (Enter, Vec<Option<u32>>) {
+    let who: Vec<UserId> = who.iter().map(|id| UserId(uuid::Uuid::from_u128(*id))).collect();
+    let (outcome, places) = event.scripts.enter_members(&mut event.conn(), &event.keys, &who).await.unwrap();
+    (outcome, places.into_iter().map(|place| place.map(|place| place.0)).collect())
+}
+
+#[tokio::test]
+async fn a_member_has_one_place_however_often_it_is_asked_for() {
+    let event = Fixture::new().await;
+    let first = members(&event, &[7, 8, 7]).await;
+    assert_eq!(first, (entered(0, 2, 1), vec![Some(0), Some(1), Some(0)]), "who asks twice at once counts once");
+    assert_eq!(members(&event, &[8]).await, (entered(0, 0, 0), vec![Some(1)]));
+    assert_eq!(members(&event, &[9, 7, 10]).await, (entered(2, 2, 3), vec![Some(2), Some(0), Some(3)]));
+    assert_eq!(event.line().await, [0, 1, 2, 3]);
+    assert_eq!(event.meta("entered").await, 4);
+    event.check().await;
+}
+
+#[tokio::test]
+async fn a_place_is_a_members_while_it_is_alive() {
+    let event = Fixture::new().await;
+    members(&event, &[7, 8]).await;
+    assert_eq!(event.admit_now().await, Admit::Admitted(2));
+    assert_eq!(members(&event, &[7]).await.1, [Some(0)], "inside");
+    event.pass(2_000_001).await;
+    assert_eq!(members(&event, &[7]).await.1, [Some(2)], "the pass is over, though nobody ended it yet");
+    event.leave(2).await;
+    assert_eq!(members(&event, &[7]).await.1, [Some(3)], "left");
+    assert_eq!(event.admit_now().await, Admit::Admitted(1));
+    event.settle(&[message(1, 1, true, 3)]).await;
+    assert_eq!(members(&event, &[7]).await.1, [Some(4)], "bought");
+    event.check().await;
+}
+
+#[tokio::test]
+async fn a_member_whose_place_was_lost_keeps_the_way_back() {
+    let event = Fixture::new().await;
+    members(&event, &[7, 8]).await;
+    let stored: std::collections::HashMap<Vec<u8>, u32> =
+        redis::AsyncCommands::hgetall(&mut event.conn(), event.key(Key::Members)).await.unwrap();
+    // The line is rebuilt without them; both may come back, and 8 leaves for good.
+    event
+        .rebuild(|setup| {
+            setup.facts["next"] = BLOCK.into();
+            setup.facts["end"] = (2 * BLOCK).into();
+            setup.facts["gap_from"] = 0.into();
+            setup.facts["gap_to"] = BLOCK.into();
+        })
+        .await;
+    for (member, place) in stored {
+        let _: () =
+            redis::AsyncCommands::hset(&mut event.conn(), event.key(Key::Members), member, place).await.unwrap();
+    }
+    event.leave(1).await;
+    let next = u32::try_from(BLOCK).unwrap();
+    assert_eq!(members(&event, &[7, 8]).await.1, [Some(0), Some(next)]);
+    event.check().await;
+}
+
+#[tokio::test]
+async fn a_refusal_of_newcomers_tells_members_their_places() {
+    let event = Fixture::new().await;
+    members(&event, &[7]).await;
+    event.set_policy("max_queue", 2).await;
+    assert_eq!(members(&event, &[8, 9, 7]).await, (entered(1, 1, 2), vec![Some(1), None, Some(0)]));
+    assert_eq!(members(&event, &[7, 9]).await, (Enter::Full, vec![Some(0), None]));
+    event.change(&[("state", "closed")]).await;
+    assert_eq!(members(&event, &[9, 8]).await, (Enter::Closed, vec![None, Some(1)]));
+    assert_eq!(members(&event, &[8]).await, (entered(0, 0, 0), vec![Some(1)]));
+    event.change(&[("state", "open")]).await;
+    event.settle(&(1..=20).map(|seat| message(seat, 1, true, 1000 + seat)).collect::<Vec<_>>()).await;
+    assert_eq!(members(&event, &[7, 9]).await, (Enter::SoldOut, vec![Some(0), None]));
 }

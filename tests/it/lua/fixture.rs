@@ -221,7 +221,7 @@ impl Fixture {
     }
 
     pub async fn settle(&self, messages: &[Settlement]) -> u64 {
-        self.scripts.settle(&mut self.conn(), &self.keys, messages).await.unwrap()
+        self.scripts.settle(&mut self.conn(), &self.keys, messages).await.unwrap().news
     }
 
     pub async fn restore(&self, setup: &Setup) -> Restore {

@@ -11,6 +11,7 @@ mod memory;
 mod model;
 mod policy;
 mod pulse;
+mod ranking;
 mod restore;
 mod seats;
 mod settle;

@@ -2,6 +2,7 @@
 
 use redis::AsyncCommands;
 use zticket::redis::keys::Key;
+use zticket::redis::scripts::Settled;
 use zticket::redis::scripts::{Admit, Hold, SeatState};
 
 use super::fixture::{BLOCK, Fixture, message};
@@ -213,5 +214,17 @@ async fn a_seat_that_the_event_does_not_have_is_passed_over() {
     assert_eq!(event.seats().await.len(), 20);
     let known: Vec<(u32, i64)> = event.conn().hgetall(event.key(Key::Versions)).await.unwrap();
     assert_eq!(known, [(20, 1)]);
+    event.check().await;
+}
+
+#[tokio::test]
+async fn the_seats_of_an_order_are_sold_together_and_what_is_unsold_is_told() {
+    let event = Fixture::new().await;
+    let place = event.inside(1).await[0];
+    event.held(place, &[3, 4, 5]).await;
+    let messages = [message(3, 1, true, place), message(4, 1, true, place)];
+    let settled = event.scripts.settle(&mut event.conn(), &event.keys, &messages).await.unwrap();
+    assert_eq!(settled, Settled { news: 2, unsold: 18 });
+    assert_eq!(&event.seats().await[..6], "aassaa", "the third seat was not bought and is free");
     event.check().await;
 }

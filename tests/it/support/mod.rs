@@ -2,9 +2,11 @@
 
 pub mod app;
 pub mod database;
+pub mod people;
 pub mod redis;
 
 pub use app::{TestApp, Visitor};
+pub use people::plan;
 pub use redis::TestRedis;
 
 use std::time::{Duration, Instant};
