@@ -1,6 +1,6 @@
 //! Setting up what is sold: concerts with their dates and halls, and a few to look at.
 
-use chrono::{DateTime, Days, TimeDelta, Utc};
+use chrono::{DateTime, Days, DurationRound, TimeDelta, Utc};
 use diesel_async::AsyncConnection;
 use serde::Deserialize;
 
@@ -109,6 +109,8 @@ pub async fn seed(pool: &db::Pool) -> Result<usize, Error> {
 }
 
 fn examples(now: DateTime<Utc>) -> Result<Vec<ConcertPlan>, Error> {
+    // Whole minutes read better.
+    let now = now.duration_trunc(TimeDelta::minutes(1)).unwrap_or(now);
     let section = |name: &str, price, rows| SectionPlan { name: name.to_owned(), price, rows };
     let layout = |sections| Layout::new(sections).map_err(|error| Error::Internal(error.to_string()));
     // Evenings in Seoul: 19:30 there is 10:30 UTC.
