@@ -42,11 +42,11 @@ local now = math.max(clock + meta[2], tonumber(meta[1]))
 
 -- Whether a place waits, is inside, or was lost by a restore and may come back.
 local function alive(place)
+  local pass = redis.call('ZSCORE', KEYS[10], place)
+  if pass then return tonumber(pass) > now end
   local at = place - meta[7]
   if at < 0 then return false end
   if place < tonumber(meta[5]) and redis.call('GETBIT', KEYS[2], at) == 1 then return true end
-  local pass = redis.call('ZSCORE', KEYS[10], place)
-  if pass then return tonumber(pass) > now end
   return place >= tonumber(meta[14]) and place < tonumber(meta[15]) and redis.call('GETBIT', KEYS[9], at) == 0
 end
 

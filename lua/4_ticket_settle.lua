@@ -98,6 +98,9 @@ for i = 1, #ARGV, 4 do
       sold = sold - 1
       redis.call('SETRANGE', KEYS[6], seat - 1, 'a')
       redis.call('HDEL', KEYS[7], seat)
+    elseif before == 'h' and redis.call('HGET', KEYS[7], seat) == place then
+      -- The cancel came before the news of its sale: that place has had its order.
+      end_visit(tonumber(place))
     end
     redis.call('HSET', KEYS[8], seat, version)
     settled = settled + 1

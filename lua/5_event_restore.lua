@@ -1,6 +1,6 @@
 #!lua
 -- event_restore: build an event's keys, only where they are missing.
--- version 1 | stage 5 | writes | O(everything of the event)
+-- version 2 | stage 5 | writes | O(everything of the event)
 --
 -- Times come as what was left of them, so that an outage costs nobody anything.
 --
@@ -81,7 +81,7 @@ for _, hold in ipairs(holds) do
 end
 
 for field, value in pairs(cjson.decode(ARGV[2])) do redis.call('HSET', KEYS[3], field, value) end
-for _, field in ipairs({ 'base', 'next', 'end', 'seats', 'state', 'gap_from', 'gap_to', 'entered', 'admitted', 'swept',
+for _, field in ipairs({ 'base', 'next', 'end', 'seats', 'state', 'reason', 'gap_from', 'gap_to', 'entered', 'admitted', 'swept',
   'left', 'returned', 'overdue', 'sweeps_skipped', 'restores', 'line_version', 'passes_version', 'seats_version' }) do
   redis.call('HSET', KEYS[1], field, facts[field])
 end

@@ -1,12 +1,12 @@
 #!lua
 -- policy_set: change what an operator can change live; pause, resume and close.
--- version 1 | any stage | writes | O(1)
+-- version 2 | any stage | writes | O(1)
 --
 -- KEYS 1 meta    hash
 -- KEYS 2 line    bitmap  who waits
 -- KEYS 3 policy  hash
 -- ARGV 1 seed    text    of the configuration: applied once, so that live changes outlast a restart; empty from an operator
--- ARGV 2 change  field value …
+-- ARGV 2 change  field value …   settings, state, and reason: what visitors are told about a pause
 --
 -- REPLY OK             as asked
 -- REPLY REFUSED rule   the rule that would be broken; nothing was changed
@@ -24,7 +24,7 @@ if seed ~= '' and redis.call('HGET', KEYS[3], 'seed') == seed then return { 'OK'
 local lowest = { interval_ms = 1, batch = 0, max_active = 0, max_queue = 0, active_ttl_ms = 1, queue_ttl_ms = 4,
   hold_ttl_ms = 1, sync_interval_ms = 1, seats_per_pass = 1 }
 local states = { open = true, paused = true, closed = true }
-local policy, changes, state = {}, {}, nil
+local policy, changes, state, reason = {}, {}, nil, nil
 local stored = redis.call('HGETALL', KEYS[3])
 for i = 1, #stored, 2 do policy[stored[i]] = stored[i + 1] end
 
@@ -33,6 +33,9 @@ for i = 2, #ARGV, 2 do
   if field == 'state' then
     if not states[value] then return { 'REFUSED', 'state is open, paused or closed' } end
     state = value
+  elseif field == 'reason' then
+    if #(value or '') > 600 then return { 'REFUSED', 'reason is 600 bytes at most' } end
+    reason = value or ''
   elseif not lowest[field] then
     return { 'REFUSED', 'there is no setting ' .. field }
   elseif not string.match(value or '', '^%d+$') or #value > 12 or tonumber(value) < lowest[field] then
@@ -51,6 +54,11 @@ end
 
 if seed ~= '' then changes[#changes + 1], changes[#changes + 2] = 'seed', seed end
 if #changes > 0 then redis.call('HSET', KEYS[3], unpack(changes)) end
-if state then redis.call('HSET', KEYS[1], 'state', state) end
+if state then
+  redis.call('HSET', KEYS[1], 'state', state)
+  -- A reason belongs to the pause it was given for.
+  if not reason then reason = '' end
+end
+if reason then redis.call('HSET', KEYS[1], 'reason', reason) end
 redis.call('HINCRBY', KEYS[1], 'policy_version', 1)
 return { 'OK' }

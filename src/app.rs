@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use actix_web::dev::ServerHandle;
 use tokio::runtime::Handle;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use crate::config::Config;
@@ -15,14 +15,15 @@ use crate::db::tickets::Sold;
 use crate::db::users::ChargeRow;
 use crate::error::Error;
 use crate::events::{Catalogue, Event};
-use crate::ids::EventId;
+use crate::ids::{EventId, UserId};
 use crate::line::{self, Entering};
 use crate::metrics::Metrics;
 use crate::people::{self, Charge, KnownKeys};
-use crate::rankings::Rankings;
+use crate::rankings::{self, Rankings};
 use crate::redis::gather::Gather;
 use crate::redis::scripts::Scripts;
 use crate::redis::{self, Link};
+use crate::seal::Seal;
 use crate::tickets::{self, Sale};
 use crate::workers::{self, Workers};
 use crate::{db, house, http, restore, sync};
@@ -42,11 +43,15 @@ pub struct App {
     pub runtime: Handle,
     pub seller: Gather<Sale, Sold>,
     pub charger: Gather<Charge, ChargeRow>,
+    pub key_finder: Gather<[u8; 32], Option<UserId>>,
     /// API keys of people who came by lately.
     pub keys: KnownKeys,
     pub rankings: Rankings,
+    pub seal: Seal,
     /// Sales and cancels to be settled off the request's path, an order at a time.
     pub unsettled: mpsc::UnboundedSender<Vec<sync::Due>>,
+    /// Turns true when the server stops: open streams end then.
+    pub stopping: watch::Sender<bool>,
     client: ::redis::Client,
 }
 
@@ -129,7 +134,7 @@ pub async fn start(config: Config, loops: Loops) -> Result<Server, Error> {
         restore::seed(&app, &event).await?;
     }
     // What servers before this one did not come to count.
-    app.events.concerts().keys().for_each(|concert| app.rankings.touch(*concert, true));
+    app.rankings.touch_all(app.events.concerts().keys().copied());
     let workers = (loops == Loops::Running).then(|| workers::start(&app));
 
     let addr = local_addr(&listener)?;
@@ -161,19 +166,19 @@ pub async fn build(config: Config) -> Result<(Arc<App>, mpsc::UnboundedReceiver<
     if house::open(&db, config.seat_count).await? {
         tracing::info!(seats = config.seat_count, "the default event was made");
     }
-    db::rankings::calendar(&mut conn, &config.time_zone)
-        .await
-        .map_err(|error| Error::Internal(format!("ZTICKET_TIME_ZONE {:?}: {error}", config.time_zone)))?;
     drop(conn);
+    let seal = Seal::new(&master);
     let events = Catalogue::new(master);
     events.refresh(&db).await?;
 
     let (unsettled, to_settle) = mpsc::unbounded_channel();
     let (seller, selling) = tickets::seller(db.clone(), metrics.clone(), unsettled.clone());
     let (charger, charging) = people::charger(db.clone());
+    let (key_finder, finding) = people::key_finder(db.clone());
     let runtime = Handle::current();
     runtime.spawn(selling);
     runtime.spawn(charging);
+    runtime.spawn(finding);
     let client = ::redis::Client::open(config.redis_url.as_str())?;
     let app = App {
         config,
@@ -185,9 +190,12 @@ pub async fn build(config: Config) -> Result<(Arc<App>, mpsc::UnboundedReceiver<
         runtime,
         seller,
         charger,
+        key_finder,
         keys: people::known_keys(),
         rankings: Rankings::default(),
+        seal,
         unsettled,
+        stopping: watch::Sender::new(false),
         client,
     };
     Ok((Arc::new(app), to_settle))
@@ -201,6 +209,7 @@ impl Server {
     /// Finishes what was accepted, settles what was sold, and notes that the stop was in good order.
     pub async fn stop(self) {
         let Self { app, web, management, workers, settling, .. } = self;
+        app.stopping.send_replace(true);
         let (handle, task) = web;
         handle.stop(true).await;
         let _ = task.await;
@@ -209,6 +218,9 @@ impl Server {
         }
         if let Err(error) = sync::step(&app).await {
             tracing::warn!(%error, "sales are left to be settled by the next server");
+        }
+        if let Err(error) = rankings::step(&app).await {
+            tracing::warn!(%error, "rankings are left to be counted by the next server");
         }
         settling.abort();
         restore::park(&app).await;
@@ -219,6 +231,7 @@ impl Server {
 
     /// Ends at once, as a crash would: nothing is finished or settled.
     pub async fn crash(self) {
+        self.app.stopping.send_replace(true);
         if let Some(workers) = self.workers {
             workers.abort();
         }

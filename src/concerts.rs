@@ -27,69 +27,69 @@ pub enum Status {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ConcertView {
-    concert_id: ConcertId,
-    title: String,
-    description: String,
-    booking_opens_at: DateTime<Utc>,
-    booking_closes_at: DateTime<Utc>,
+    pub concert_id: ConcertId,
+    pub title: String,
+    pub description: String,
+    pub booking_opens_at: DateTime<Utc>,
+    pub booking_closes_at: DateTime<Utc>,
     /// By its booking window alone; its dates have more to say.
-    status: Status,
-    price_from: i64,
-    price_to: i64,
-    currency: String,
-    date_count: usize,
+    pub status: Status,
+    pub price_from: i64,
+    pub price_to: i64,
+    pub currency: String,
+    pub date_count: usize,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ConcertDetails {
     #[serde(flatten)]
-    concert: ConcertView,
-    dates: Vec<DateView>,
+    pub concert: ConcertView,
+    pub dates: Vec<DateView>,
 }
 
 /// A date of a concert.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DateView {
-    event_id: EventId,
-    starts_at: Option<DateTime<Utc>>,
-    status: Status,
-    seats_total: usize,
+    pub event_id: EventId,
+    pub starts_at: Option<DateTime<Utc>>,
+    pub status: Status,
+    pub seats_total: usize,
     /// Not sold yet.
-    seats_left: u64,
+    pub seats_left: u64,
     /// Neither sold nor held.
-    seats_available: u64,
-    waiting_count: u64,
-    price_from: i64,
-    price_to: i64,
-    currency: String,
+    pub seats_available: u64,
+    pub waiting_count: u64,
+    pub price_from: i64,
+    pub price_to: i64,
+    pub currency: String,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EventView {
     #[serde(flatten)]
-    date: DateView,
-    title: String,
-    concert_id: Option<ConcertId>,
-    booking_opens_at: Option<DateTime<Utc>>,
-    booking_closes_at: Option<DateTime<Utc>>,
-    cancel_until: Option<DateTime<Utc>>,
-    one_place_per_person: bool,
-    max_seats_per_order: u64,
-    sections: Vec<SectionView>,
+    pub date: DateView,
+    pub title: String,
+    pub concert_id: Option<ConcertId>,
+    pub booking_opens_at: Option<DateTime<Utc>>,
+    pub booking_closes_at: Option<DateTime<Utc>>,
+    pub cancel_until: Option<DateTime<Utc>>,
+    pub one_place_per_person: bool,
+    pub max_seats_per_order: u64,
+    pub sections: Vec<SectionView>,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SectionView {
-    name: String,
-    price: i64,
-    first_seat: SeatNumber,
+    pub name: String,
+    pub price: i64,
+    pub first_seat: SeatNumber,
     /// Seats in each row, nearest to the stage first.
-    rows: Vec<usize>,
-    seats_left: usize,
+    pub rows: Vec<usize>,
+    pub seats_left: usize,
 }
 
 pub fn list(app: &App, page: &Page) -> Result<PageOf<ConcertView>, Error> {

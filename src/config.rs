@@ -26,8 +26,8 @@ pub struct Config {
     pub seat_count: u32,
     /// What prices and balances are in: three letters.
     pub currency: String,
-    /// Whose midnight begins a day of the rankings.
-    pub time_zone: String,
+    /// Where the house is: whose midnight begins a day, and in whose time pages speak.
+    pub time_zone: chrono_tz::Tz,
     pub snapshot_interval: Duration,
     /// A `tracing` filter.
     pub log: String,
@@ -96,7 +96,7 @@ impl Config {
             },
             seat_count: vars.number("ZTICKET_SEAT_TOTAL_COUNT", 50, 1, 50_000)?,
             currency: vars.currency("ZTICKET_CURRENCY")?,
-            time_zone: vars.text("ZTICKET_TIME_ZONE").unwrap_or_else(|| "Asia/Seoul".to_owned()),
+            time_zone: vars.parse("ZTICKET_TIME_ZONE", chrono_tz::Asia::Seoul, "a time zone such as Asia/Seoul")?,
             snapshot_interval: Duration::from_millis(vars.number("ZTICKET_SNAPSHOT_INTERVAL_MS", 250, 10, 1000)?),
             log: vars.text("ZTICKET_LOG").unwrap_or_else(|| "info".to_owned()),
             log_format: vars.parse("ZTICKET_LOG_FORMAT", LogFormat::Text, "text or json")?,
@@ -263,6 +263,7 @@ mod tests {
         );
         assert!(problem(&[("ZTICKET_SEAT_TOTAL_COUNT", "0")]).starts_with("ZTICKET_SEAT_TOTAL_COUNT: must be a whole"));
         assert!(problem(&[("ZTICKET_CURRENCY", "won")]).starts_with("ZTICKET_CURRENCY: must be three capital letters"));
+        assert!(problem(&[("ZTICKET_TIME_ZONE", "Seoul")]).starts_with("ZTICKET_TIME_ZONE: must be a time zone"));
         assert!(problem(&[("ZTICKET_LOG_FORMAT", "xml")]).starts_with("ZTICKET_LOG_FORMAT: must be text or json"));
         assert!(problem(&[("ZTICKET_BNID", "x")]).starts_with("ZTICKET_BNID: is not a setting"));
     }

@@ -146,6 +146,11 @@ impl Error {
         self.public().1
     }
 
+    /// Whether it is about us rather than about the request.
+    pub fn is_fault(&self) -> bool {
+        self.public().0.is_server_error()
+    }
+
     /// What a program needs beside the code.
     fn details(&self) -> Option<Details> {
         Some(match self {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use chrono::{DateTime, Utc};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 use uuid::Uuid;
 
 use crate::bitmap::Pulses;
@@ -33,6 +33,8 @@ pub struct Event {
     pub pulses: Pulses,
     /// The latest snapshot, however old.
     pub snapshot: ArcSwapOption<Snapshot>,
+    /// Told when a snapshot has something new in it for people with a token.
+    pub news: watch::Sender<()>,
     /// Taken by whoever fetches a snapshot, so that all who wait share one fetch.
     pub fetching: Mutex<()>,
     /// Taken by whoever repairs the event in Redis.
@@ -111,6 +113,12 @@ pub struct Seat {
 impl Event {
     pub fn sign(&self, place: crate::ids::Place) -> Token {
         self.signer.sign(place)
+    }
+
+    /// The token written here, if it is a genuine one of this event.
+    pub fn open(&self, text: &str) -> Option<Token> {
+        let claim = Claim::parse(text).filter(|claim| claim.event() == self.id)?;
+        self.signer.open(claim)
     }
 
     pub fn seat(&self, number: SeatNumber) -> Option<&Seat> {
@@ -270,9 +278,10 @@ impl Catalogue {
             sold_out_at: row.sold_out_at,
             dates: Vec::new(),
         };
+        // Events first: then the concert of each is among those read after, and with it the booking window.
+        let mut rows = db::events::all(&mut conn).await?;
         let mut concerts: BTreeMap<ConcertId, Concert> =
             db::concerts::all(&mut conn).await?.into_iter().map(|row| (ConcertId(row.id), concert(row))).collect();
-        let mut rows = db::events::all(&mut conn).await?;
         rows.sort_by_key(|row| (row.starts_at, row.id));
         let mut events = HashMap::new();
         for row in rows {
@@ -305,6 +314,7 @@ impl Catalogue {
             keys: Keys::new(id),
             pulses: Pulses::default(),
             snapshot: ArcSwapOption::empty(),
+            news: watch::Sender::new(()),
             fetching: Mutex::new(()),
             repairing: Mutex::new(()),
             picking: std::sync::Mutex::default(),

@@ -201,6 +201,27 @@ impl Hall {
         best.map(|(_, seats)| seats)
     }
 
+    /// The free seat nearest to this one: rows count double.
+    pub fn nearest(&self, seat: SeatNumber, free: impl Fn(usize) -> bool) -> Option<SeatNumber> {
+        let at = seat.index()?;
+        let rows: Vec<Range<usize>> = self.rows(None).collect();
+        let (own, row) = rows.iter().enumerate().find(|(_, row)| row.contains(&at))?;
+        // Twice the distance from the middle of the row, to the left or to the right.
+        let aside = |seat: usize, row: &Range<usize>| (2 * (seat - row.start) + 1) as i64 - row.len() as i64;
+        let distance = |seat: usize, other: usize, in_row: &Range<usize>| {
+            4 * own.abs_diff(other) as u64 + aside(seat, in_row).abs_diff(aside(at, row))
+        };
+        let seats = rows.iter().enumerate().flat_map(|(number, row)| row.clone().map(move |seat| (number, row, seat)));
+        let nearest = seats.filter(|(_, _, seat)| *seat != at && free(*seat));
+        nearest.min_by_key(|(number, row, seat)| distance(*seat, *number, row)).map(|(_, _, seat)| SeatNumber::at(seat))
+    }
+
+    /// Whether all of these seats are in this section.
+    pub fn all_in(&self, section: Option<&str>, seats: &[SeatNumber]) -> bool {
+        let within = |seat: &SeatNumber| seat.index().is_some_and(|at| self.rows(section).any(|row| row.contains(&at)));
+        seats.iter().all(within)
+    }
+
     /// Whether these seats are next to each other in one row.
     pub fn together(&self, seats: &[SeatNumber]) -> bool {
         let mut at: Vec<usize> = seats.iter().filter_map(|seat| seat.index()).collect();
@@ -294,6 +315,18 @@ mod tests {
         // Nothing else is left: then it cannot be avoided.
         assert_eq!(choose(&["xx...x"], 2), Some(vec![2, 3]));
         assert_eq!(choose(&["x.xx.x", "......"], 1), Some(vec![1]));
+    }
+
+    #[test]
+    fn the_nearest_free_seat_is_beside_or_behind() {
+        let hall = Hall::new([(String::new(), vec![5, 5, 7])]);
+        let nearest =
+            |seat, taken: &[usize]| hall.nearest(SeatNumber(seat), |seat| !taken.contains(&seat)).map(|seat| seat.0);
+        assert_eq!(nearest(3, &[]), Some(2), "beside");
+        assert_eq!(nearest(3, &[1]), Some(4), "on the other side");
+        assert_eq!(nearest(3, &[0, 1, 3, 4]), Some(8), "behind");
+        assert_eq!(nearest(8, &[0, 1, 2, 3, 4, 5, 6, 8, 9]), Some(14), "the middle of a longer row");
+        assert_eq!(hall.nearest(SeatNumber(3), |_| false), None);
     }
 
     #[test]

@@ -16,6 +16,7 @@ pub mod events;
 pub mod hall;
 pub mod ids;
 pub mod page;
+pub mod seal;
 pub mod token;
 
 // What is offered, and to whom.
@@ -27,6 +28,7 @@ pub mod rankings;
 // A visitor's way: 1 line, 2 admission, 3 seats, 4 tickets, 5 sync.
 pub mod http;
 pub mod line;
+pub mod push;
 
 pub mod admission;
 pub mod seats;

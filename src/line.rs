@@ -21,6 +21,8 @@ use crate::workers::each_event;
 /// Per web worker. One call at a time: two would only halve the batches.
 const ENTERING: Limits = Limits { waiting: 50_000, together: 511, at_once: 1 };
 
+/// Streams are for those who are let in soon; polls further back are far apart and cost less.
+const PUSH_UP_TO: u64 = 1000;
 const WHO_ENTERS: Error =
     Error::Unauthorized("This line takes one place a person: send your API key as Authorization: Bearer.");
 
@@ -49,10 +51,16 @@ pub enum Status {
         /// A range, or null while the pace is not known.
         estimated_wait_seconds: Option<Estimate>,
         poll_after_ms: u64,
+        /// Near enough to the front for an open stream to be worth it.
+        push: bool,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pause: Option<Pause>,
     },
     Active {
         uuid: Token,
         expires_in_seconds: u64,
+        /// Another number: the seat map changed.
+        seats_version: u64,
         poll_after_ms: u64,
     },
     SoldOut {
@@ -61,10 +69,16 @@ pub enum Status {
     },
 }
 
+/// An operator stopped letting people in for a while.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Pause {
+    pub reason: String,
+}
+
 #[derive(Debug, Serialize)]
 pub struct Estimate {
-    low: u64,
-    high: u64,
+    pub low: u64,
+    pub high: u64,
 }
 
 /// Takes the next place in line or, where a person has one place, gives back the one they have.
@@ -110,9 +124,12 @@ pub async fn status(app: &Arc<App>, event: &Arc<Event>, token: Token) -> Result<
     }
     let poll_after_ms = |rank| millis(snapshot.policy.poll_after(rank, token.place().0));
     match standing {
-        Standing::Active { left } => {
-            Ok(Status::Active { uuid: token, expires_in_seconds: left.as_secs(), poll_after_ms: poll_after_ms(1) })
-        }
+        Standing::Active { left } => Ok(Status::Active {
+            uuid: token,
+            expires_in_seconds: left.as_secs(),
+            seats_version: snapshot.meta.seats_version,
+            poll_after_ms: poll_after_ms(1),
+        }),
         Standing::Waiting { rank } => {
             event.pulses.mark(token.place());
             Ok(waiting(&snapshot, token, rank))
@@ -146,6 +163,19 @@ fn waiting(snapshot: &Snapshot, token: Token, rank: u64) -> Status {
             Estimate { low: (seconds * 0.7) as u64, high: (seconds * 1.5).ceil() as u64 + 1 }
         }),
         poll_after_ms: millis(snapshot.policy.poll_after(rank, token.place().0)),
+        push: rank <= PUSH_UP_TO,
+        pause: (snapshot.meta.state == State::Paused).then(|| Pause { reason: snapshot.meta.reason.clone() }),
+    }
+}
+
+impl Status {
+    /// What is worth being told at once. The rest changes all the time, and can wait for the next time.
+    pub fn gist(&self) -> (Option<u64>, Option<u64>, Option<Pause>) {
+        match self {
+            Self::Waiting { rank, pause, .. } => (Some(*rank), None, pause.clone()),
+            Self::Active { seats_version, .. } => (None, Some(*seats_version), None),
+            Self::SoldOut { .. } => (None, None, None),
+        }
     }
 }
 

@@ -58,6 +58,8 @@ metrics! {
     snapshot_age: GaugeVec("snapshot_age_seconds", "event"),
     /// Sweeps not carried out because more than half of a line would have gone.
     sweeps_skipped: IntGaugeVec("sweeps_skipped", "event"),
+    /// Push streams open on this server.
+    streams: IntGaugeVec("push_streams", "event"),
     /// Tickets sold by this server.
     tickets_sold: IntCounterVec("tickets_sold_total", "event"),
     /// Tickets cancelled by this server.

@@ -20,9 +20,9 @@ pub struct Page {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PageOf<T> {
-    items: Vec<T>,
+    pub items: Vec<T>,
     /// Null on the last page.
-    next_cursor: Option<String>,
+    pub next_cursor: Option<String>,
 }
 
 impl Page {

@@ -1,6 +1,8 @@
 //! People who can pay: signing up, their keys, their balance. Money moves in single database statements only, each of
 //! which writes the ledger too.
 
+use std::sync::Arc;
+
 use chrono::{DateTime, Utc};
 use quick_cache::sync::Cache;
 use serde::Serialize;
@@ -22,6 +24,8 @@ pub const HIGHEST_BALANCE: i64 = 1_000_000_000;
 const LONGEST_IDEMPOTENCY_KEY: usize = 100;
 /// Charges wait here rather than for a connection: each is one statement, and those of one person take turns anyway.
 const CHARGING: Limits = Limits { waiting: 10_000, together: 1, at_once: 8 };
+const LOOKING_UP: Limits = Limits { waiting: 10_000, together: 200, at_once: 1 };
+const KEY_PREFIX: &str = "zt_";
 /// Keys remembered per server, so that not every request asks the database. Keys do not change.
 const KEYS_REMEMBERED: usize = 100_000;
 const NO_SUCH_KEY: Error =
@@ -36,14 +40,14 @@ pub fn known_keys() -> KnownKeys {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Person {
-    user_id: UserId,
-    name: String,
+    pub user_id: UserId,
+    pub name: String,
     /// Shown once, to who signed up.
     #[serde(skip_serializing_if = "Option::is_none")]
-    api_key: Option<String>,
-    balance: i64,
-    currency: String,
-    created_at: DateTime<Utc>,
+    pub api_key: Option<String>,
+    pub balance: i64,
+    pub currency: String,
+    pub created_at: DateTime<Utc>,
 }
 
 #[derive(Debug, Serialize)]
@@ -55,40 +59,40 @@ pub struct Balance {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Charged {
-    charge_id: i64,
-    amount: i64,
+    pub charge_id: i64,
+    pub amount: i64,
     /// After it.
-    balance: i64,
-    currency: String,
-    charged_at: DateTime<Utc>,
+    pub balance: i64,
+    pub currency: String,
+    pub charged_at: DateTime<Utc>,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Movement {
-    movement_id: i64,
-    kind: String,
-    amount: i64,
+    pub movement_id: i64,
+    pub kind: String,
+    pub amount: i64,
     /// After it.
-    balance: i64,
+    pub balance: i64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    order_id: Option<OrderId>,
+    pub order_id: Option<OrderId>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    ticket_id: Option<TicketId>,
-    moved_at: DateTime<Utc>,
+    pub ticket_id: Option<TicketId>,
+    pub moved_at: DateTime<Utc>,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Payment {
     /// A payment has the number of its order.
-    payment_id: OrderId,
-    order_id: OrderId,
-    amount: i64,
-    refunded: i64,
-    currency: String,
-    status: &'static str,
-    paid_at: DateTime<Utc>,
+    pub payment_id: OrderId,
+    pub order_id: OrderId,
+    pub amount: i64,
+    pub refunded: i64,
+    pub currency: String,
+    pub status: &'static str,
+    pub paid_at: DateTime<Utc>,
 }
 
 /// What a person goes by: trimmed, not empty, nothing that cannot be printed.
@@ -133,7 +137,7 @@ pub struct Charge {
 pub async fn sign_up(app: &App, name: Name) -> Result<Person, Error> {
     let mut secret = [0_u8; 32];
     getrandom::fill(&mut secret).map_err(|error| Error::Internal(error.to_string()))?;
-    let key = format!("zt_{}", blake3::Hash::from_bytes(secret).to_hex());
+    let key = format!("{KEY_PREFIX}{}", blake3::Hash::from_bytes(secret).to_hex());
     let (pool, hash) = (app.db.clone(), hash(&key));
     let row = app
         .run(async move { db::users::create(&mut pool.get().await?, UserId(Uuid::now_v7()), &name.0, &hash).await })
@@ -157,17 +161,38 @@ fn hash(key: &str) -> [u8; 32] {
     *blake3::hash(key.as_bytes()).as_bytes()
 }
 
-/// Whose key this is.
+/// Whose key this is. What cannot be a key is not looked up.
 pub async fn by_key(app: &App, key: &str) -> Result<UserId, Error> {
+    let secret = key.strip_prefix(KEY_PREFIX).ok_or(NO_SUCH_KEY)?;
+    if secret.len() != 64 || !secret.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')) {
+        return Err(NO_SUCH_KEY);
+    }
     let hash = hash(key);
     if let Some(user) = app.keys.get(&hash) {
         return Ok(user);
     }
-    let pool = app.db.clone();
-    let found = app.run(async move { db::users::by_key(&mut pool.get().await?, &hash).await }).await?;
-    let user = found.ok_or(NO_SUCH_KEY)?;
+    let user = app.key_finder.ask(hash).await?.ok_or(NO_SUCH_KEY)?;
     app.keys.insert(hash, user);
     Ok(user)
+}
+
+/// The loop that looks keys up, many together: however many made-up ones come, sales do not wait for a connection.
+pub fn key_finder(pool: db::Pool) -> (Gather<[u8; 32], Option<UserId>>, impl Future<Output = ()>) {
+    Gather::new("looking up keys", LOOKING_UP, move |batch: Batch<[u8; 32], Option<UserId>>| {
+        let pool = pool.clone();
+        async move {
+            let hashes: Vec<&[u8]> = batch.iter().map(|(hash, _)| hash.as_slice()).collect();
+            let found = async { db::users::by_keys(&mut pool.get().await?, &hashes).await };
+            let found = found.await.map_err(Arc::new);
+            for (hash, answer) in batch {
+                let user = match &found {
+                    Ok(found) => Ok(found.iter().find(|(known, _)| *known == hash).map(|(_, user)| UserId(*user))),
+                    Err(error) => Err(Error::Shared(error.clone())),
+                };
+                let _ = answer.send(user);
+            }
+        }
+    })
 }
 
 pub async fn me(app: &App, user: UserId) -> Result<Person, Error> {

@@ -49,21 +49,21 @@ impl std::str::FromStr for Period {
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SoldOut {
-    rank: usize,
-    concert_id: ConcertId,
-    title: String,
+    pub rank: usize,
+    pub concert_id: ConcertId,
+    pub title: String,
     /// From the opening to the last seat.
-    sold_out_after_ms: i64,
+    pub sold_out_after_ms: i64,
 }
 
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BestSelling {
-    rank: usize,
-    concert_id: ConcertId,
-    title: String,
+    pub rank: usize,
+    pub concert_id: ConcertId,
+    pub title: String,
     /// Sold in the period and not cancelled.
-    ticket_count: i64,
+    pub ticket_count: i64,
 }
 
 /// What a server remembers about the rankings.
@@ -92,6 +92,11 @@ impl Rankings {
     /// Something of this concert was settled.
     pub fn touch(&self, concert: ConcertId, date_sold_out: bool) {
         *self.touched().entry(concert).or_default() |= date_sold_out;
+    }
+
+    /// What is known may be old: all are counted again.
+    pub fn touch_all(&self, concerts: impl Iterator<Item = ConcertId>) {
+        concerts.for_each(|concert| self.touch(concert, true));
     }
 
     fn touched(&self) -> MutexGuard<'_, BTreeMap<ConcertId, bool>> {
@@ -195,7 +200,7 @@ async fn calendar(app: &App) -> Result<Calendar, Error> {
     let shown = app.rankings.shown.load_full();
     match shown.filter(|shown| (shown.calendar.now..shown.calendar.day_ends).contains(&Utc::now())) {
         Some(shown) => Ok(shown.calendar.clone()),
-        None => db::rankings::calendar(&mut app.db.get().await?, &app.config.time_zone).await,
+        None => db::rankings::calendar(&mut app.db.get().await?, app.config.time_zone.name()).await,
     }
 }
 
@@ -220,7 +225,7 @@ async fn count(app: &App, touched: &BTreeMap<ConcertId, bool>) -> Result<(), Err
     if !full.is_empty() {
         db::concerts::note_sold_out(&mut conn, &full).await?;
     }
-    let calendar = db::rankings::calendar(&mut conn, &app.config.time_zone).await?;
+    let calendar = db::rankings::calendar(&mut conn, app.config.time_zone.name()).await?;
     let concerts: Vec<ConcertId> = touched.keys().copied().collect();
     let counts = db::rankings::count(&mut conn, &calendar, Some(&concerts)).await?;
     drop(conn);
@@ -232,7 +237,7 @@ pub async fn rebuild(app: &App) -> Result<(), Error> {
     let mut conn = app.db.get().await?;
     let concerts: Vec<ConcertId> = app.events.concerts().keys().copied().collect();
     db::concerts::note_sold_out(&mut conn, &concerts).await?;
-    let calendar = db::rankings::calendar(&mut conn, &app.config.time_zone).await?;
+    let calendar = db::rankings::calendar(&mut conn, app.config.time_zone.name()).await?;
     let counts = db::rankings::count(&mut conn, &calendar, None).await?;
     drop(conn);
     write(app, &calendar, &counts, true).await?;

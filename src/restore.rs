@@ -165,6 +165,8 @@ async fn new_life(app: &App, event: &Event, next: i64) -> Result<(), Error> {
     let gap_wait = (!lossless).then(|| gap_wait(&policy_of(app, event)));
     app.scripts.block(&mut app.redis.get().await?, &event.keys, block, gap_wait).await?;
     let repaired = sync::audit(app, event).await?;
+    // Rankings may have lost their last scores too.
+    app.rankings.touch_all(event.facts().concert.into_iter());
     tracing::info!(event = %event.id, lossless, repaired, "Redis started a new life");
     Ok(())
 }
@@ -297,6 +299,7 @@ impl Plan {
                 Some(State::Paused) => "paused",
                 Some(State::Closed) => "closed",
             },
+            "reason": snapshot.map_or("", |snapshot| snapshot.meta.reason.as_str()),
             "line_version": snapshot.map_or(1, |snapshot| snapshot.meta.line_version + 1),
             "passes_version": snapshot.map_or(1, |snapshot| snapshot.meta.passes_version + 1),
             "seats_version": snapshot.map_or(1, |snapshot| snapshot.meta.seats_version + 1),

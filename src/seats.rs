@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::events::Event;
 use crate::ids::{Place, SeatNumber};
 use crate::redis::scripts::{Hold, Release, SeatState};
-use crate::snapshot::{self, SeatMap, Snapshot};
+use crate::snapshot::{self, SeatMap, Snapshot, Standing};
 use crate::token::Token;
 use crate::workers::each_event;
 
@@ -82,23 +82,23 @@ pub struct MapView {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HeldSeat {
-    seat_number: SeatNumber,
-    label: String,
-    price: i64,
+    pub seat_number: SeatNumber,
+    pub label: String,
+    pub price: i64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    currency: Option<String>,
+    pub currency: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    expires_in_seconds: Option<u64>,
+    pub expires_in_seconds: Option<u64>,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HeldSeats {
-    seat_numbers: Vec<SeatNumber>,
-    seats: Vec<HeldSeat>,
-    total: i64,
-    currency: String,
-    expires_in_seconds: u64,
+    pub seat_numbers: Vec<SeatNumber>,
+    pub seats: Vec<HeldSeat>,
+    pub total: i64,
+    pub currency: String,
+    pub expires_in_seconds: u64,
 }
 
 /// What is wished for where the seats are not chosen one by one.
@@ -234,12 +234,17 @@ pub async fn best(lane: &Lane, event: &Arc<Event>, token: Token, wish: &Wish) ->
     if wish.count == 0 || u64::from(wish.count) > most {
         return Err(Error::InvalidRequest(format!("count is a number from 1 to {most}.")));
     }
+    inside(lane, event, token).await?;
     let count = wish.count as usize;
     for _ in 0..TRIES {
         let snapshot = snapshot::current(&lane.app, event).await?;
         let mine: Vec<SeatNumber> = snapshot.seats.held_by(token.place()).into_iter().collect();
-        if mine.len() == count && event.hall.together(&mine) {
-            return hold(lane, event, token, &Party(mine)).await;
+        if mine.len() == count && event.hall.together(&mine) && event.hall.all_in(section, &mine) {
+            match hold(lane, event, token, &Party(mine)).await {
+                // Given back since, and someone has them.
+                Err(Error::SeatsTaken(_)) => {}
+                outcome => return outcome,
+            }
         }
         let seats = pick(event, &snapshot.seats, section, count).ok_or(Error::NotTogether)?;
         match hold(lane, event, token, &Party(seats.clone())).await {
@@ -253,6 +258,15 @@ pub async fn best(lane: &Lane, event: &Arc<Event>, token: Token, wish: &Wish) ->
         }
     }
     Err(Error::Overloaded("choosing seats"))
+}
+
+/// Refuses who is not inside, before anything is noted on their behalf.
+async fn inside(lane: &Lane, event: &Arc<Event>, token: Token) -> Result<(), Error> {
+    let active = |snapshot: &Snapshot| matches!(snapshot.standing(token.place()), Standing::Active { .. });
+    if active(&*snapshot::current(&lane.app, event).await?) || active(&*snapshot::fresh(&lane.app, event).await?) {
+        return Ok(());
+    }
+    Err(Error::NotActive)
 }
 
 /// Chooses, and notes that these seats are about to be lent, so that the next one is not sent after them.

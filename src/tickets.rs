@@ -35,31 +35,31 @@ const WHO_PAYS: &str = "A priced seat is bought by a person: send your API key a
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Ticket {
-    ticket_id: TicketId,
-    order_id: OrderId,
-    event_id: EventId,
-    title: String,
-    starts_at: Option<DateTime<Utc>>,
-    seat_number: SeatNumber,
-    label: String,
-    price: i64,
-    currency: String,
+    pub ticket_id: TicketId,
+    pub order_id: OrderId,
+    pub event_id: EventId,
+    pub title: String,
+    pub starts_at: Option<DateTime<Utc>>,
+    pub seat_number: SeatNumber,
+    pub label: String,
+    pub price: i64,
+    pub currency: String,
     /// PAID or CANCELLED. That Redis was told is nothing a buyer needs to see.
-    status: &'static str,
-    sold_at: DateTime<Utc>,
+    pub status: &'static str,
+    pub sold_at: DateTime<Utc>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    cancelled_at: Option<DateTime<Utc>>,
+    pub cancelled_at: Option<DateTime<Utc>>,
 }
 
 /// The tickets of one purchase.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Order {
-    order_id: OrderId,
-    status: &'static str,
-    total: i64,
-    currency: String,
-    tickets: Vec<Ticket>,
+    pub order_id: OrderId,
+    pub status: &'static str,
+    pub total: i64,
+    pub currency: String,
+    pub tickets: Vec<Ticket>,
 }
 
 impl Ticket {
@@ -346,33 +346,31 @@ async fn sell_together(
     let (batch, late): (Vec<_>, Vec<_>) = batch.into_iter().partition(|(sale, _)| sale.deadline > now);
     late.into_iter().for_each(|(_, answer)| drop(answer.send(Err(Error::NotActive))));
     let asked: Vec<NewOrder> = batch.iter().map(|(sale, _)| sale.order.clone()).collect();
-    match insert(pool, &asked).await {
-        Ok(outcomes) => {
-            for ((sale, answer), outcome) in batch.into_iter().zip(outcomes) {
-                if let Sold::Sold(rows) = &outcome {
-                    let event = sale.order.event.to_string();
-                    metrics.tickets_sold.with_label_values(&[&event]).inc_by(rows.len() as u64);
-                    // The channel lives as long as the server; what it misses the sync sweep finds.
-                    let _ = unsettled.send(rows.iter().map(|row| Due::sold(&sale.order, row)).collect());
-                }
-                let _ = answer.send(Ok(outcome));
-            }
+    for ((sale, answer), outcome) in batch.into_iter().zip(insert(pool, &asked).await) {
+        if let Ok(Sold::Sold(rows)) = &outcome {
+            let event = sale.order.event.to_string();
+            metrics.tickets_sold.with_label_values(&[&event]).inc_by(rows.len() as u64);
+            // The channel lives as long as the server; what it misses the sync sweep finds.
+            let _ = unsettled.send(rows.iter().map(|row| Due::sold(&sale.order, row)).collect());
         }
-        Err(error) => {
-            let error = Arc::new(error);
-            for (_, answer) in batch {
-                let _ = answer.send(Err(Error::Shared(error.clone())));
-            }
-        }
+        let _ = answer.send(outcome);
     }
 }
 
-/// Sells what can be sold. If someone else sold at the same moment, each is tried alone.
-async fn insert(pool: &db::Pool, asked: &[NewOrder]) -> Result<Vec<Sold>, Error> {
+/// Sells what can be sold, and says for each order how it went. If someone else sold at the same moment, each is tried
+/// alone.
+async fn insert(pool: &db::Pool, asked: &[NewOrder]) -> Vec<Result<Sold, Error>> {
+    let for_all = |error: Error| {
+        let error = Arc::new(error);
+        asked.iter().map(|_| Err(Error::Shared(error.clone()))).collect()
+    };
     if asked.is_empty() {
-        return Ok(Vec::new());
+        return Vec::new();
     }
-    let mut conn = pool.get().await?;
+    let mut conn = match pool.get().await {
+        Ok(conn) => conn,
+        Err(error) => return for_all(error.into()),
+    };
     let conflict = |error: &DbError| {
         matches!(
             error,
@@ -384,14 +382,15 @@ async fn insert(pool: &db::Pool, asked: &[NewOrder]) -> Result<Vec<Sold>, Error>
             let mut sold = Vec::with_capacity(asked.len());
             for one in asked {
                 match db::tickets::sell(&mut conn, std::slice::from_ref(one)).await {
-                    Ok(outcome) => sold.extend(outcome),
-                    Err(error) if conflict(&error) => sold.push(Sold::Refused),
-                    Err(error) => return Err(fault(error)),
+                    Ok(outcome) => sold.extend(outcome.into_iter().map(Ok)),
+                    Err(error) if conflict(&error) => sold.push(Ok(Sold::Refused)),
+                    Err(error) => sold.push(Err(fault(error))),
                 }
             }
-            Ok(sold)
+            sold
         }
-        outcome => outcome.map_err(fault),
+        Ok(outcomes) => outcomes.into_iter().map(Ok).collect(),
+        Err(error) => for_all(fault(error)),
     }
 }
 

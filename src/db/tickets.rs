@@ -219,7 +219,7 @@ impl QueryFragment<Pg> for Sell {
 }
 
 /// Takes a ticket back if it is not yet and the event's deadline is not over: the seat is on sale again, and what was
-/// paid for it returns to who paid. Whether it was done; if not, the ticket's row says why.
+/// paid for it returns to who paid. Locks the seat before the person, as a sale does. Whether it was done; if not, the ticket's row says why.
 pub async fn cancel(conn: &mut Conn, id: TicketId) -> Result<bool, Error> {
     let cancelled = diesel::sql_query(
         "WITH cancelled AS (
@@ -233,11 +233,12 @@ pub async fn cancel(conn: &mut Conn, id: TicketId) -> Result<bool, Error> {
          freed AS (
            UPDATE seats s SET version = cancelled.seat_version FROM cancelled
            WHERE s.event_id = cancelled.event_id AND s.number = cancelled.seat_number
+           RETURNING cancelled.id, cancelled.order_id, cancelled.price
          ),
          refunded AS (
-           UPDATE payments p SET refunded = p.refunded + cancelled.price FROM cancelled
-           WHERE p.order_id = cancelled.order_id AND cancelled.price > 0
-           RETURNING p.user_id, cancelled.price, cancelled.order_id, cancelled.id
+           UPDATE payments p SET refunded = p.refunded + freed.price FROM freed
+           WHERE p.order_id = freed.order_id AND freed.price > 0
+           RETURNING p.user_id, freed.price, freed.order_id, freed.id
          ),
          credited AS (
            UPDATE users u SET balance = u.balance + refunded.price FROM refunded WHERE u.id = refunded.user_id
@@ -343,9 +344,13 @@ pub async fn unsettled(conn: &mut Conn, most: i64) -> Result<Vec<UnsettledRow>, 
 pub async fn mark_settled(conn: &mut Conn, settled: &[(Uuid, i64)]) -> Result<(), Error> {
     let (ids, versions): (Vec<Uuid>, Vec<i64>) = settled.iter().copied().unzip();
     diesel::sql_query(
-        "UPDATE tickets SET settled_at = now(), status = CASE status WHEN 'PAID' THEN 'SYNCED' ELSE status END
-         FROM unnest($1, $2) AS told (id, version)
-         WHERE tickets.id = told.id AND tickets.seat_version = told.version AND tickets.settled_at IS NULL",
+        "WITH told AS (
+           SELECT t.id, t.seat_version FROM tickets t JOIN unnest($1, $2) AS told (id, version) ON t.id = told.id
+           WHERE t.seat_version = told.version AND t.settled_at IS NULL
+           ORDER BY t.id FOR NO KEY UPDATE OF t
+         )
+         UPDATE tickets SET settled_at = now(), status = CASE status WHEN 'PAID' THEN 'SYNCED' ELSE status END
+         FROM told WHERE tickets.id = told.id AND tickets.seat_version = told.seat_version",
     )
     .bind::<Array<SqlUuid>, _>(ids)
     .bind::<Array<BigInt>, _>(versions)

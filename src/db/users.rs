@@ -62,9 +62,9 @@ pub async fn create(conn: &mut Conn, id: UserId, name: &str, key_hash: &[u8; 32]
         .await?)
 }
 
-pub async fn by_key(conn: &mut Conn, key_hash: &[u8; 32]) -> Result<Option<UserId>, Error> {
-    let found = users::table.filter(users::key_hash.eq(key_hash.as_slice())).select(users::id).first(conn).await;
-    Ok(found.optional()?.map(UserId))
+/// The people whose keys have these hashes.
+pub async fn by_keys(conn: &mut Conn, hashes: &[&[u8]]) -> Result<Vec<(Vec<u8>, Uuid)>, Error> {
+    Ok(users::table.filter(users::key_hash.eq_any(hashes)).select((users::key_hash, users::id)).load(conn).await?)
 }
 
 pub async fn find(conn: &mut Conn, user: UserId) -> Result<Option<UserRow>, Error> {

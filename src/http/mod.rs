@@ -39,6 +39,7 @@ fn api(config: &mut ServiceConfig, app: &Arc<App>, prefix: &str) {
         .service(
             path("/queues/tokens/{uuid}", "GET, HEAD, DELETE").route(get(queue::status)).route(delete(queue::leave)),
         )
+        .service(path("/queues/tokens/{uuid}/events", "GET, HEAD").route(get(queue::events)))
         .service(path("/seats", "GET, HEAD").route(get(seats::map)))
         .service(path("/seats/available-count", "GET, HEAD").route(get(seats::available)))
         .service(path("/seats/hold", "POST, DELETE").route(post(seats::hold_party)).route(delete(seats::release_party)))
@@ -66,6 +67,7 @@ fn house(config: &mut ServiceConfig, app: &Arc<App>) {
         .service(path("/concerts/{concert}/dates", "GET, HEAD").route(get(concerts::dates)))
         .service(path("/rankings/sold-out", "GET, HEAD").route(get(concerts::sold_out)))
         .service(path("/rankings/best-selling", "GET, HEAD").route(get(concerts::best_selling)))
+        .service(path("/keys/tickets", "GET, HEAD").route(get(tickets::public_keys)))
         .service(path("/events/{event}", "GET, HEAD").route(get(concerts::event)));
 }
 

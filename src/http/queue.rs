@@ -1,13 +1,14 @@
 //! `/queues/tokens`: stage 1.
 
 use actix_web::HttpResponse;
+use actix_web::http::header::CACHE_CONTROL;
 use actix_web::web::Data;
 
 use crate::app::Lane;
 use crate::error::Error;
 use crate::http::extract::{About, Holder, MaybePerson};
 use crate::http::{no_content, private};
-use crate::line;
+use crate::{line, push};
 
 pub async fn enter(
     lane: Data<Lane>,
@@ -24,4 +25,16 @@ pub async fn status(lane: Data<Lane>, Holder(token, event): Holder) -> Result<Ht
 pub async fn leave(lane: Data<Lane>, Holder(token, event): Holder) -> Result<HttpResponse, Error> {
     line::leave(&lane, &event, token).await?;
     Ok(no_content())
+}
+
+/// A stream of server-sent events. What is over already is told as a plain error.
+pub async fn events(lane: Data<Lane>, Holder(token, event): Holder) -> Result<HttpResponse, Error> {
+    let first = line::status(&lane.app, &event, token).await?;
+    let stream = push::stream(lane.app.clone(), event, token, first);
+    Ok(HttpResponse::Ok()
+        .content_type("text/event-stream")
+        .insert_header((CACHE_CONTROL, "no-store"))
+        // Proxies that gather answers would hold back the turn.
+        .insert_header(("X-Accel-Buffering", "no"))
+        .streaming(stream))
 }

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use crate::app::Lane;
 use crate::error::Error;
 use crate::http::extract::{Body, MaybePerson, Part, TicketBuyer, Visitor};
-use crate::http::private;
+use crate::http::{private, public};
 use crate::ids::{SeatNumber, TicketId};
 use crate::seats::Party;
 use crate::tickets::{self, Order};
@@ -54,4 +54,9 @@ pub async fn cancel(
     Part(ticket): Part<TicketId>,
 ) -> Result<HttpResponse, Error> {
     Ok(private(&tickets::cancel(&lane.app, &buyer, ticket).await?))
+}
+
+/// With these a door checks the codes on tickets by itself.
+pub async fn public_keys(lane: Data<Lane>) -> HttpResponse {
+    public(&lane.app.seal.public_keys())
 }

@@ -67,6 +67,8 @@ pub enum State {
 pub struct Meta {
     pub life: String,
     pub state: State,
+    /// What an operator says about a pause.
+    pub reason: String,
     pub next: u32,
     /// First place after the block that places are taken from.
     pub end: u32,
@@ -116,6 +118,7 @@ impl Meta {
                 Some("closed") => State::Closed,
                 other => return Err(Error::Internal(format!("meta has state {other:?}"))),
             },
+            reason: hash.get("reason").cloned().unwrap_or_default(),
             next: number(hash, "next")?,
             end: number::<u64>(hash, "end")?.try_into().unwrap_or(u32::MAX),
             base: number(hash, "base")?,
@@ -139,6 +142,12 @@ impl Meta {
 
     pub fn counter(&self, name: &str) -> u64 {
         COUNTERS.iter().position(|other| *other == name).and_then(|at| self.counters.get(at)).copied().unwrap_or(0)
+    }
+
+    /// What moves when someone's rank, pass or seats may have: entering alone does not.
+    fn news(&self) -> impl PartialEq + use<'_> {
+        let versions = (self.line_version, self.passes_version, self.seats_version, self.policy_version);
+        (versions, self.head, self.counter("admitted"), self.sold, self.build())
     }
 
     /// Which build of the event's keys this is: versions of another one say nothing.
@@ -300,6 +309,9 @@ pub async fn refresh(app: &App, event: &Event, since: Instant) -> Result<Arc<Sna
     let mut conn = app.redis.get().await?;
     let snapshot = Arc::new(fetch::fetch(&mut conn, event, old.as_deref()).await?);
     event.snapshot.store(Some(snapshot.clone()));
+    if old.is_none_or(|old| old.meta.news() != snapshot.meta.news()) {
+        event.news.send_replace(());
+    }
     app.metrics.observe(event.id, &snapshot);
     Ok(snapshot)
 }

@@ -12,6 +12,7 @@ mod migrations;
 mod money;
 mod outage;
 mod process;
+mod push;
 mod race;
 mod rankings;
 mod snapshots;

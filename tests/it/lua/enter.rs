@@ -289,3 +289,14 @@ async fn a_refusal_of_newcomers_tells_members_their_places() {
     event.settle(&(1..=20).map(|seat| message(seat, 1, true, 1000 + seat)).collect::<Vec<_>>()).await;
     assert_eq!(members(&event, &[7, 9]).await, (Enter::SoldOut, vec![Some(0), None]));
 }
+
+#[tokio::test]
+async fn a_member_inside_keeps_the_place_also_when_the_line_was_trimmed_behind_it() {
+    let event = Fixture::new().await;
+    members(&event, &[7]).await;
+    assert_eq!(event.admit_now().await, Admit::Admitted(1));
+    event.set_meta("base", 8).await;
+    event.set_meta("next", 8).await;
+    event.set_meta("head", 8).await;
+    assert_eq!(members(&event, &[7]).await.1, [Some(0)]);
+}

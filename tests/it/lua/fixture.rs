@@ -57,7 +57,7 @@ impl Default for Setup {
         };
         let mut facts = json!({
             "base": 0, "next": 0, "end": BLOCK, "seats": 20, "gap_from": 0, "gap_to": 0, "gap_wait": 0, "tick": 0,
-            "state": "open", "line_version": 1, "passes_version": 1, "seats_version": 1,
+            "state": "open", "reason": "", "line_version": 1, "passes_version": 1, "seats_version": 1,
         });
         for counter in COUNTERS {
             facts[counter] = json!(0);

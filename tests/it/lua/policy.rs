@@ -1,5 +1,7 @@
 //! `policy_set`: what an operator can change live.
 
+use redis::AsyncCommands;
+use zticket::redis::keys::Key;
 use zticket::redis::scripts::{Admit, PolicySet};
 
 use super::fixture::Fixture;
@@ -123,4 +125,20 @@ async fn the_same_configuration_is_applied_once_so_that_live_changes_outlast_a_r
     assert_eq!(event.policy("batch").await, 70, "a new configuration is");
     assert_eq!(event.seed("a", &[("batch", "50")]).await, PolicySet::Ok);
     assert_eq!(event.policy("batch").await, 50);
+}
+
+#[tokio::test]
+async fn a_reason_belongs_to_its_pause() {
+    let event = Fixture::new().await;
+    let reason = async || -> String { event.conn().hget(event.key(Key::Meta), "reason").await.unwrap() };
+    event.change(&[("state", "paused"), ("reason", "The doors are late.")]).await;
+    assert_eq!(reason().await, "The doors are late.");
+    event.change(&[("batch", "5")]).await;
+    assert_eq!(reason().await, "The doors are late.");
+    event.change(&[("reason", "Five more minutes.")]).await;
+    assert_eq!(reason().await, "Five more minutes.");
+    event.change(&[("state", "open")]).await;
+    assert_eq!(reason().await, "");
+    let long = "x".repeat(601);
+    assert_eq!(event.change(&[("reason", &long)]).await, PolicySet::Refused("reason is 600 bytes at most".to_owned()));
 }

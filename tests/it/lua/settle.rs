@@ -228,3 +228,14 @@ async fn the_seats_of_an_order_are_sold_together_and_what_is_unsold_is_told() {
     assert_eq!(&event.seats().await[..6], "aassaa", "the third seat was not bought and is free");
     event.check().await;
 }
+
+#[tokio::test]
+async fn a_cancel_that_comes_before_its_sale_ends_the_hold_and_the_visit() {
+    let event = Fixture::new().await;
+    let place = event.inside(1).await[0];
+    event.held(place, &[3, 4]).await;
+    assert_eq!(event.settle(&[message(3, 2, false, place), message(3, 1, true, place)]).await, 1);
+    assert_eq!(&event.seats().await[..5], "aaaaa");
+    assert!(event.passes().await.is_empty());
+    event.check().await;
+}

@@ -102,9 +102,14 @@ const PROMISES: &[(&str, &str)] = &[
          (SELECT coalesce(sum(price), 0) FROM tickets t WHERE t.order_id = p.order_id AND t.status = 'CANCELLED')",
     ),
     (
+        "every payment was booked",
+        "SELECT FROM payments p WHERE p.amount <>
+         (SELECT coalesce(-sum(amount), 0) FROM ledger l WHERE l.order_id = p.order_id AND l.kind = 'PAYMENT')",
+    ),
+    (
         "payments and refunds are in the ledger",
         "SELECT FROM payments p WHERE p.amount - p.refunded <>
-         (SELECT -sum(amount) FROM ledger l WHERE l.order_id = p.order_id AND l.user_id = p.user_id)",
+         (SELECT coalesce(-sum(amount), 0) FROM ledger l WHERE l.order_id = p.order_id AND l.user_id = p.user_id)",
     ),
 ];
 

@@ -1,0 +1,146 @@
+//! Server-sent events: the status of a token, told when it changes.
+
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt;
+use serde_json::Value;
+use zticket::app::Loops;
+
+use crate::support::{TestApp, Visitor, eventually};
+
+/// An open stream, read an event at a time.
+struct Stream {
+    bytes: futures_util::stream::BoxStream<'static, reqwest::Result<bytes::Bytes>>,
+    text: String,
+}
+
+impl Stream {
+    async fn open(app: &TestApp, visitor: &Visitor) -> Self {
+        let url = app.url(&format!("/api/queues/tokens/{}/events", visitor.0));
+        let response = app.client.get(url).send().await.unwrap();
+        assert_eq!(response.status(), 200);
+        assert_eq!(response.headers()["content-type"], "text/event-stream");
+        assert_eq!(response.headers()["cache-control"], "no-store");
+        Self { bytes: response.bytes_stream().boxed(), text: String::new() }
+    }
+
+    /// Name and data of the next event; `None` when the stream ends.
+    async fn next(&mut self) -> Option<(String, Value)> {
+        let read = async {
+            loop {
+                if let Some((event, rest)) = self.text.split_once("\n\n") {
+                    let (event, rest) = (event.to_owned(), rest.to_owned());
+                    self.text = rest;
+                    if let Some((name, data)) = event.split_once('\n').filter(|_| !event.starts_with(':')) {
+                        let name = name.strip_prefix("event: ").unwrap().to_owned();
+                        let data = serde_json::from_str(data.strip_prefix("data: ").unwrap()).unwrap();
+                        return Some((name, data));
+                    }
+                    continue;
+                }
+                let bytes = self.bytes.next().await?.ok()?;
+                self.text.push_str(std::str::from_utf8(&bytes).unwrap());
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), read).await.expect("an event within 20 seconds")
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_tells_the_rank_the_turn_the_seats_and_the_end() {
+    let app = TestApp::by_hand(|config| config.policy.batch = 1).await;
+    let (first, second) = (app.enter().await, app.enter().await);
+    app.look().await;
+    let mut stream = Stream::open(&app, &second).await;
+    let (name, status) = stream.next().await.unwrap();
+    assert_eq!((name.as_str(), &status["status"], &status["rank"]), ("status", &"WAITING".into(), &2.into()));
+    assert_eq!(status["push"], true);
+    assert_eq!(status["uuid"], second.0);
+
+    app.admit().await;
+    app.look().await;
+    assert_eq!(stream.next().await.unwrap().1["rank"], 1, "the one in front was let in");
+    app.admit().await;
+    app.look().await;
+    let (_, turn) = stream.next().await.unwrap();
+    assert_eq!(turn["status"], "ACTIVE");
+    app.hold(&first, 7).await;
+    app.look().await;
+    let (_, seats) = stream.next().await.unwrap();
+    assert_ne!(seats["seatsVersion"], turn["seatsVersion"], "someone holds a seat");
+    assert_eq!(app.leave(&second).await, 204);
+    app.look().await;
+    let (name, end) = stream.next().await.unwrap();
+    assert_eq!((name.as_str(), &end["code"]), ("end", &"QUEUE_TOKEN_EXPIRED".into()));
+    assert_eq!(stream.next().await, None);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_turn_is_told_within_a_second_of_the_admission() {
+    let app = TestApp::start().await;
+    let mut conn = app.redis.connect().await;
+    let keys = app.event().keys.clone();
+    app.app().scripts.policy_set(&mut conn, &keys, "", &[("state", "paused"), ("reason", "Soon.")]).await.unwrap();
+    let visitor = app.enter().await;
+    let mut stream = Stream::open(&app, &visitor).await;
+    let paused = eventually("the pause is told", async || {
+        let (_, status) = stream.next().await.unwrap();
+        status["pause"]["reason"].as_str().map(str::to_owned)
+    })
+    .await;
+    assert_eq!(paused, "Soon.");
+    let resumed = Instant::now();
+    app.app().scripts.policy_set(&mut conn, &keys, "", &[("state", "open")]).await.unwrap();
+    while stream.next().await.unwrap().1["status"] != "ACTIVE" {}
+    // Admission, snapshot and push together; the promise of a second is about the last two.
+    assert!(resumed.elapsed() < Duration::from_secs(5));
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_open_stream_is_a_sign_of_life() {
+    let app = TestApp::by_hand(|_| {}).await;
+    let visitor = app.enter().await;
+    app.look().await;
+    // A minute of silence before the stream opens: a new slice, in which nobody was heard from yet.
+    app.pass_time(Duration::from_secs(50)).await;
+    app.sweep().await;
+    app.look().await;
+    let _stream = Stream::open(&app, &visitor).await;
+    app.pulse().await;
+    let mut conn = app.redis.connect().await;
+    let slice = app.meta("slice").await;
+    let key = format!("zt1:{{e1}}:pulse:{slice}");
+    let heard: bool = redis::AsyncCommands::getbit(&mut conn, key, 0).await.unwrap();
+    assert!(heard, "heard from in slice {slice}");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_over_or_unknown_is_no_stream() {
+    let app = TestApp::by_hand(|_| {}).await;
+    let visitor = app.enter().await;
+    app.leave(&visitor).await;
+    app.look().await;
+    for (token, status) in [(visitor.0.as_str(), 410), ("x", 404)] {
+        let url = app.url(&format!("/api/queues/tokens/{token}/events"));
+        assert_eq!(app.client.get(url).send().await.unwrap().status(), status);
+    }
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn open_streams_do_not_keep_a_server_from_stopping() {
+    let mut app = TestApp::start_with(Loops::Running, |_| {}).await;
+    let visitor = app.enter().await;
+    let mut stream = Stream::open(&app, &visitor).await;
+    stream.next().await.unwrap();
+    let metrics = app.client.get(app.management_url("/actuator/prometheus")).send().await.unwrap();
+    assert!(metrics.text().await.unwrap().contains("zticket_push_streams{event=\"1\"} 1"));
+    let began = Instant::now();
+    app.restart().await;
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    while stream.next().await.is_some() {}
+    app.finish().await;
+}
