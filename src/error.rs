@@ -55,6 +55,8 @@ pub enum Error {
     TicketNotFound,
     #[error("no such path")]
     NotFound,
+    #[error("a form from another site")]
+    CrossSite,
     #[error("method not allowed")]
     MethodNotAllowed(&'static str),
     #[error("request body too large")]
@@ -125,6 +127,7 @@ impl Error {
             Self::ConcertNotFound => (S::NOT_FOUND, "CONCERT_NOT_FOUND", "There is no such concert."),
             Self::TicketNotFound => (S::NOT_FOUND, "TICKET_NOT_FOUND", "There is no such ticket of yours."),
             Self::NotFound => (S::NOT_FOUND, "NOT_FOUND", "There is nothing at this path."),
+            Self::CrossSite => (S::FORBIDDEN, "CROSS_SITE_REQUEST", "This form was sent from another site."),
             Self::MethodNotAllowed(_) => {
                 (S::METHOD_NOT_ALLOWED, "METHOD_NOT_ALLOWED", "This path does not take this method.")
             }
@@ -263,6 +266,7 @@ mod tests {
             Error::EventNotFound,
             Error::TicketNotFound,
             Error::NotFound,
+            Error::CrossSite,
             Error::MethodNotAllowed("GET"),
             Error::PayloadTooLarge,
             Error::Unready,

@@ -66,6 +66,7 @@ pub enum Status {
     SoldOut {
         uuid: Token,
         poll_after_ms: u64,
+        push: bool,
     },
 }
 
@@ -137,7 +138,8 @@ pub async fn status(app: &Arc<App>, event: &Arc<Event>, token: Token) -> Result<
         Standing::SoldOut => {
             // A cancelled seat goes to the line, so the place is worth keeping.
             event.pulses.mark(token.place());
-            Ok(Status::SoldOut { uuid: token, poll_after_ms: poll_after_ms(u64::MAX) })
+            let push = snapshot.line.rank(token.place()) <= PUSH_UP_TO;
+            Ok(Status::SoldOut { uuid: token, poll_after_ms: poll_after_ms(u64::MAX), push })
         }
         Standing::Over => Err(Error::TokenExpired),
     }
@@ -169,6 +171,12 @@ fn waiting(snapshot: &Snapshot, token: Token, rank: u64) -> Status {
 }
 
 impl Status {
+    pub fn token(&self) -> Token {
+        match self {
+            Self::Waiting { uuid, .. } | Self::Active { uuid, .. } | Self::SoldOut { uuid, .. } => *uuid,
+        }
+    }
+
     /// What is worth being told at once. The rest changes all the time, and can wait for the next time.
     pub fn gist(&self) -> (Option<u64>, Option<u64>, Option<Pause>) {
         match self {

@@ -26,6 +26,10 @@ pub struct PageOf<T> {
 }
 
 impl Page {
+    pub fn after(cursor: Option<String>) -> Self {
+        Self { cursor, limit: None }
+    }
+
     pub fn check(self) -> Result<Self, Error> {
         if self.limit.is_some_and(|limit| !(1..=LARGEST).contains(&limit)) {
             return Err(Error::InvalidRequest(format!("limit is a number from 1 to {LARGEST}.")));

@@ -52,8 +52,8 @@ pub struct Person {
 
 #[derive(Debug, Serialize)]
 pub struct Balance {
-    balance: i64,
-    currency: String,
+    pub balance: i64,
+    pub currency: String,
 }
 
 #[derive(Debug, Serialize)]

@@ -16,7 +16,7 @@ use crate::db;
 use crate::db::tickets::{CANCELLED, NewOrder, Sold, TicketRow};
 use crate::error::Error;
 use crate::events::Event;
-use crate::ids::{EventId, OrderId, SeatNumber, TicketId, UserId};
+use crate::ids::{EventId, OrderId, Place, SeatNumber, TicketId, UserId};
 use crate::metrics::Metrics;
 use crate::page::{Page, PageOf};
 use crate::redis::gather::{Batch, Gather, Limits};
@@ -105,7 +105,7 @@ pub struct Sale {
 
 /// Who asks about a ticket: the place that bought it, or the person.
 pub struct Buyer {
-    pub token: Option<Token>,
+    pub tokens: Vec<Token>,
     pub user: Option<UserId>,
     /// The event named in the path, if one is.
     pub event: Option<EventId>,
@@ -114,7 +114,8 @@ pub struct Buyer {
 impl Buyer {
     fn owns(&self, row: &TicketRow) -> bool {
         let by_token = |token: Token| token.event().db() == row.event_id && token.place().db() == row.place;
-        let mine = self.token.is_some_and(by_token) || self.user.is_some_and(|user| row.user_id == Some(user.0));
+        let mine =
+            self.tokens.iter().copied().any(by_token) || self.user.is_some_and(|user| row.user_id == Some(user.0));
         mine && self.event.is_none_or(|event| event.db() == row.event_id)
     }
 }
@@ -231,8 +232,7 @@ fn bought_before(event: &Event, token: Token) -> bool {
 
 /// The tickets this place has for these seats. `NotActive` if its one order was for other seats.
 async fn owned(app: &App, event: &Event, token: Token, party: &Party) -> Result<Option<Vec<Ticket>>, Error> {
-    let (pool, id) = (app.db.clone(), event.id);
-    let rows = app.run(async move { db::tickets::by_place(&mut pool.get().await?, id, token.place()).await }).await?;
+    let rows = by_place(app, event, token.place()).await?;
     if rows.is_empty() {
         return Ok(None);
     }
@@ -249,6 +249,27 @@ pub async fn find(app: &App, buyer: &Buyer, id: TicketId) -> Result<Ticket, Erro
     let row = own_row(app, buyer, id).await?;
     let event = event_of(app, &row).await?;
     Ok(Ticket::new(app, &event, row))
+}
+
+/// A ticket with all tickets of its order, for its buyer.
+pub async fn with_order(app: &App, buyer: &Buyer, id: TicketId) -> Result<(Ticket, Vec<Ticket>), Error> {
+    let row = own_row(app, buyer, id).await?;
+    let event = event_of(app, &row).await?;
+    let place = Place::from_db(row.place).ok_or(Error::TicketNotFound)?;
+    let order = by_place(app, &event, place).await?;
+    let order = order.into_iter().map(|row| Ticket::new(app, &event, row)).collect();
+    Ok((Ticket::new(app, &event, row), order))
+}
+
+/// What a place bought.
+pub async fn of_place(app: &App, event: &Event, token: Token) -> Result<Vec<Ticket>, Error> {
+    let rows = by_place(app, event, token.place()).await?;
+    Ok(rows.into_iter().map(|row| Ticket::new(app, event, row)).collect())
+}
+
+async fn by_place(app: &App, event: &Event, place: Place) -> Result<Vec<TicketRow>, Error> {
+    let (pool, id) = (app.db.clone(), event.id);
+    app.run(async move { db::tickets::by_place(&mut pool.get().await?, id, place).await }).await
 }
 
 async fn own_row(app: &App, buyer: &Buyer, id: TicketId) -> Result<TicketRow, Error> {

@@ -139,15 +139,15 @@ extract!(Person, |request| person(&request).await?.map(Person).ok_or(NO_KEY));
 extract!(MaybePerson, |request| person(&request).await.map(MaybePerson));
 
 extract!(TicketBuyer, |request| {
-    let token = match header(&request)? {
-        Some(text) => Some(open(&request, &text).await?.0),
-        None => None,
+    let tokens = match header(&request)? {
+        Some(text) => vec![open(&request, &text).await?.0],
+        None => Vec::new(),
     };
     let user = person(&request).await?;
-    if token.is_none() && user.is_none() {
+    if tokens.is_empty() && user.is_none() {
         return Err(Error::Unauthorized("Send the queue token you bought with, or your API key."));
     }
-    Ok(TicketBuyer(Buyer { token, user, event: named_event(&request)? }))
+    Ok(TicketBuyer(Buyer { tokens, user, event: named_event(&request)? }))
 });
 
 extract!(OnceKey, |request| {

@@ -23,6 +23,7 @@ use actix_web::{App as Web, HttpResponse, HttpServer, Resource, Route, guard};
 use crate::app::{App, Lane};
 use crate::error::Error;
 use crate::http::measured::Measured;
+use crate::pages;
 
 /// A purchase is some twenty bytes; nothing needs more than this.
 const BODY_LIMIT: usize = 16 * 1024;
@@ -83,16 +84,17 @@ fn routes(config: &mut ServiceConfig, app: &Arc<App>) {
                 .service(web::scope("/events/{event}").configure(|config| api(config, app, "/api/events/{event}")))
                 .default_service(web::to(not_found)),
         )
-        .default_service(web::to(not_found));
+        .configure(|config| pages::routes(config, app))
+        .default_service(web::to(pages::not_found));
 }
 
-fn path(app: &Arc<App>, prefix: &str, pattern: &str, allowed: &'static str) -> Resource {
+pub fn path(app: &Arc<App>, prefix: &str, pattern: &str, allowed: &'static str) -> Resource {
     web::resource(pattern)
         .app_data(Measured::new(app, format!("{prefix}{pattern}")))
         .default_service(web::to(move || async move { Err::<HttpResponse, _>(Error::MethodNotAllowed(allowed)) }))
 }
 
-fn get<F, Args>(handler: F) -> Route
+pub fn get<F, Args>(handler: F) -> Route
 where
     F: actix_web::Handler<Args>,
     Args: actix_web::FromRequest + 'static,
@@ -101,7 +103,7 @@ where
     web::route().guard(guard::Any(guard::Get()).or(guard::Head())).to(handler)
 }
 
-fn post<F, Args>(handler: F) -> Route
+pub fn post<F, Args>(handler: F) -> Route
 where
     F: actix_web::Handler<Args>,
     Args: actix_web::FromRequest + 'static,

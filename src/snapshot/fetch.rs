@@ -30,7 +30,7 @@ type Hash = HashMap<String, String>;
 pub async fn fetch(conn: &mut impl ConnectionLike, event: &Event, old: Option<&Snapshot>) -> Result<Snapshot, Error> {
     let key = |key: Key| event.keys.get(key);
     let taken = Instant::now();
-    for _ in 0..3 {
+    for attempt in 0..3 {
         let mut first = redis::pipe();
         first.atomic().cmd("TIME").hgetall(key(Key::Meta)).exists(key(Key::Line));
         let (clock, hash, has_line): (Clock, Hash, bool) = first.query_async(conn).await?;
@@ -39,16 +39,17 @@ pub async fn fetch(conn: &mut impl ConnectionLike, event: &Event, old: Option<&S
             return Err(Error::Unready);
         }
         let old = old.filter(|old| old.meta.build() == seen.build());
-        let wanted = Wanted::new(taken, &seen, old);
+        let wanted = if attempt == 0 { Wanted::new(taken, &seen, old) } else { Wanted::everything(&seen) };
         if let Some(old) = old.filter(|_| wanted.nothing()) {
             let now_ms = seen.event_time(clock);
             let parts = Parts::of(old);
             return Ok(parts.assemble(taken, now_ms, seen, Some(old)));
         }
-        if let Some(snapshot) = fetch_parts(conn, event, old, &wanted, taken).await? {
+        if let Some(snapshot) = fetch_parts(conn, event, old, &seen, &wanted, taken).await? {
             return Ok(snapshot);
         }
-        // The line was trimmed or rebuilt between the two reads: the offsets are off, so look again.
+        // Between the two reads the line was trimmed or rebuilt, or something moved that was not asked for: parts of two
+        // moments would not fit together. So look again, at everything.
     }
     Err(Error::Unready)
 }
@@ -76,16 +77,7 @@ enum LinePart {
 impl Wanted {
     fn new(taken: Instant, seen: &Meta, old: Option<&Snapshot>) -> Self {
         let sold_out = seen.sold >= seen.seats;
-        let Some(old) = old else {
-            return Self {
-                base: seen.base,
-                line: LinePart::Whole,
-                passes: true,
-                seats: true,
-                policy: true,
-                buyers: sold_out,
-            };
-        };
+        let Some(old) = old else { return Self::everything(seen) };
         let byte = |place: u32| u64::from(place.saturating_sub(seen.base)) / 8;
         let middle_moved = seen.line_version != old.whole.version;
         let ends_moved = (seen.next, seen.head, seen.waiting) != (old.meta.next, old.meta.head, old.meta.waiting);
@@ -112,16 +104,31 @@ impl Wanted {
         }
     }
 
+    fn everything(seen: &Meta) -> Self {
+        Self { base: seen.base, line: LinePart::Whole, passes: true, seats: true, policy: true, buyers: true }
+    }
+
+    /// Whether whatever moved from `seen` to `now` was asked for.
+    fn covers(&self, seen: &Meta, now: &Meta) -> bool {
+        let line = |meta: &Meta| (meta.next, meta.head, meta.waiting, meta.line_version);
+        (!matches!(self.line, LinePart::Unchanged) || line(seen) == line(now))
+            && (self.passes || seen.passes_version == now.passes_version)
+            && (self.seats || seen.seats_version == now.seats_version)
+            && (self.policy || seen.policy_version == now.policy_version)
+            && (!self.seats || self.buyers || now.sold < now.seats)
+    }
+
     fn nothing(&self) -> bool {
         matches!(self.line, LinePart::Unchanged) && !self.passes && !self.seats && !self.policy
     }
 }
 
-/// `None`: the keys were rebuilt since `wanted` was made.
+/// `None`: the keys were rebuilt since `wanted` was made, or something else moved.
 async fn fetch_parts(
     conn: &mut impl ConnectionLike,
     event: &Event,
     old: Option<&Snapshot>,
+    seen: &Meta,
     wanted: &Wanted,
     taken: Instant,
 ) -> Result<Option<Snapshot>, Error> {
@@ -158,7 +165,8 @@ async fn fetch_parts(
     ) = pipe.query_async(conn).await?;
 
     let meta = Meta::parse(&hash)?;
-    if meta.base != wanted.base || old.is_some_and(|old| old.meta.build() != meta.build()) {
+    let same_build = meta.build() == seen.build() && old.is_none_or(|old| old.meta.build() == meta.build());
+    if meta.base != wanted.base || !same_build || !wanted.covers(seen, &meta) {
         return Ok(None);
     }
     let mut parts = old.map_or_else(|| Parts::empty(taken), Parts::of);

@@ -111,3 +111,27 @@ async fn an_event_without_changes_costs_one_small_read() {
     assert!(exists);
     app.finish().await;
 }
+
+/// A snapshot is two reads, and people are let in between them as well. Whatever the order, it is of one moment: nobody
+/// is missing both in the line and inside, and the next one knows all.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_happens_between_the_two_reads_of_a_snapshot_is_not_missed() {
+    let app = TestApp::by_hand(|config| {
+        config.seat_count = 500;
+        config.policy.max_active = 500;
+    })
+    .await;
+    let mut conn = app.redis.connect().await;
+    for round in 0..200 {
+        let visitor = app.enter().await;
+        app.look().await;
+        // Something to be read anew, which has nothing to do with the line.
+        app.app().scripts.policy_set(&mut conn, &app.event().keys, "", &[("batch", "200")]).await.unwrap();
+        let (seen, ()) = tokio::join!(app.look(), app.admit());
+        let standing = seen.standing(visitor.place());
+        assert_ne!(standing, Standing::Over, "round {round}");
+        let standing = app.look().await.standing(visitor.place());
+        assert!(matches!(standing, Standing::Active { .. }), "round {round}: {standing:?}");
+    }
+    app.finish().await;
+}

@@ -1,6 +1,7 @@
 //! What tests stand on: real servers, and a check at the end that nothing was lost or made up.
 
 pub mod app;
+pub mod browser;
 pub mod database;
 pub mod people;
 pub mod redis;

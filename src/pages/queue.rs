@@ -1,0 +1,221 @@
+//! The line: joining it, waiting in it, leaving it.
+
+use std::sync::Arc;
+
+use actix_web::HttpResponse;
+use actix_web::http::StatusCode;
+use maud::{Markup, html};
+use serde::Deserialize;
+
+use crate::error::Error;
+use crate::events::Event;
+use crate::line::{self, Status};
+use crate::pages::layout::{count, encode};
+use crate::pages::text::fill;
+use crate::pages::{PLACE, Posted, Reply, Visit};
+use crate::tickets;
+use crate::token::Token;
+
+#[derive(Deserialize)]
+pub struct Nothing {}
+
+#[derive(Default, Deserialize)]
+struct Link {
+    place: Option<String>,
+}
+
+pub async fn join(visit: Visit, Posted(form): Posted<Nothing>) -> HttpResponse {
+    let reply = async {
+        form?;
+        let event = visit.event().await?;
+        join_line(&visit, &event).await
+    };
+    visit.answer(reply.await)
+}
+
+async fn join_line(visit: &Visit, event: &Arc<Event>) -> Result<Reply, Error> {
+    let queue = format!("/events/{}/queue", event.id);
+    // Who has a place keeps it, however often the button is pressed.
+    if let Some((token, _)) = visit.place(event) {
+        if line::status(visit.app(), event, token).await.is_ok() {
+            return Ok(Reply::see(queue));
+        }
+    }
+    match line::enter(&visit.lane, event, visit.person().await?).await {
+        Ok(status) => {
+            let rank = status.gist().0;
+            Ok(Reply::see(queue).with_cookie(visit.remember_place(status.token(), rank)))
+        }
+        Err(Error::Unauthorized(_)) => {
+            Ok(Reply::see(format!("/account?next={}", encode(&format!("/events/{}", event.id)))))
+        }
+        Err(error) => closed_door(visit, event, error),
+    }
+}
+
+/// Why nobody gets in, each with a way on.
+fn closed_door(visit: &Visit, event: &Event, error: Error) -> Result<Reply, Error> {
+    let t = visit.texts();
+    let (status, title, hint) = match &error {
+        Error::Shared(shared) => return closed_door_of(visit, event, shared),
+        Error::QueueFull => (StatusCode::TOO_MANY_REQUESTS, t.full_title, t.full_hint),
+        Error::EventClosed => (StatusCode::OK, t.closed_title, t.closed_hint),
+        Error::SoldOut => (StatusCode::OK, t.sold_out_title, t.closed_hint),
+        Error::NotOpen { .. } => return Ok(Reply::see(format!("/events/{}", event.id))),
+        _ => return Err(error),
+    };
+    Ok(Reply::page(title, state(visit, event, title, hint, html! {})).with_status(status))
+}
+
+/// The same for a fault several met together.
+fn closed_door_of(visit: &Visit, event: &Event, error: &Arc<Error>) -> Result<Reply, Error> {
+    match **error {
+        Error::QueueFull => closed_door(visit, event, Error::QueueFull),
+        Error::EventClosed => closed_door(visit, event, Error::EventClosed),
+        Error::SoldOut => closed_door(visit, event, Error::SoldOut),
+        _ => Err(Error::Shared(error.clone())),
+    }
+}
+
+pub async fn page(visit: Visit) -> HttpResponse {
+    let reply = queue_page(&visit).await;
+    visit.answer(reply)
+}
+
+async fn queue_page(visit: &Visit) -> Result<Reply, Error> {
+    let (app, t) = (visit.app(), visit.texts());
+    let event = visit.event().await?;
+    let path = format!("/events/{}", event.id);
+    if let Some(place) = visit.query::<Link>().place {
+        // A place that was taken along from another device.
+        let token = event.open(&place).ok_or(Error::TokenNotFound)?;
+        return Ok(Reply::see(format!("{path}/queue")).with_cookie(visit.remember_place(token, None)));
+    }
+    let Some((token, first)) = visit.place(&event) else {
+        let join = join_button(&event, t.join);
+        return Ok(Reply::page(t.no_place_title, state(visit, &event, t.no_place_title, "", join)));
+    };
+    match line::status(app, &event, token).await {
+        Ok(Status::Active { .. }) => Ok(Reply::see(format!("{path}/seats"))),
+        Ok(status @ Status::Waiting { poll_after_ms, .. }) => {
+            let main = waiting(visit, &event, token, first, &status);
+            Ok(Reply::page(t.queue_title, main).again_after(poll_after_ms.div_ceil(1000)))
+        }
+        Ok(Status::SoldOut { poll_after_ms, .. }) => {
+            let main = live(
+                visit,
+                &event,
+                token,
+                0,
+                state(visit, &event, t.sold_out_title, t.sold_out_hint, leave_button(visit, &event)),
+            );
+            Ok(Reply::page(t.sold_out_title, main).again_after(poll_after_ms.div_ceil(1000)))
+        }
+        Err(Error::TokenExpired) => {
+            let bought = tickets::of_place(app, &event, token).await?;
+            let more = html! {
+                @if !bought.is_empty() {
+                    p { (t.bought_hint) }
+                    ul { @for ticket in &bought { li { a href={ "/tickets/" (ticket.ticket_id) } { (t.ticket) " " (ticket.label) } } } }
+                }
+                (join_button(&event, t.join_again))
+            };
+            Ok(Reply::page(t.expired_title, state(visit, &event, t.expired_title, t.expired_hint, more)))
+        }
+        Err(error) => closed_door(visit, &event, error),
+    }
+}
+
+/// A state of the line that is not waiting.
+fn state(visit: &Visit, event: &Event, title: &str, hint: &str, more: Markup) -> Markup {
+    let t = visit.texts();
+    html! {
+        p.crumb { a href={ "/events/" (event.id) } { "← " (event.facts().title) } }
+        div.notice {
+            h1 { (title) }
+            @if !hint.is_empty() { p { (hint) } }
+            (more)
+            p.actions { a.button href="/" { (t.other_events) } }
+        }
+    }
+}
+
+fn join_button(event: &Event, text: &str) -> Markup {
+    html! { form method="post" action={ "/events/" (event.id) "/join" } { button.button.primary type="submit" { (text) } } }
+}
+
+fn leave_button(visit: &Visit, event: &Event) -> Markup {
+    html! {
+        form method="post" action={ "/events/" (event.id) "/leave" } { button.button.quiet type="submit" { (visit.texts().leave) } }
+    }
+}
+
+/// What the script keeps alive: it listens for the token's status.
+fn live(visit: &Visit, event: &Event, token: Token, first: u64, inside: Markup) -> Markup {
+    let status = format!("/api/queues/tokens/{}", token.uuid());
+    let t = visit.texts();
+    html! {
+        div #queue data-status=(status) data-events={ (status) "/events" } data-seats={ "/events/" (event.id) "/seats" }
+            data-first=(first) data-turn=(t.your_turn) data-ahead=(t.ahead) data-nobody=(t.nobody_ahead)
+            data-range=(t.wait_range) data-unknown=(t.wait_unknown) data-enough=(t.enough) data-scarce=(t.scarce)
+            data-hours=(t.hours) data-minutes=(t.minutes) data-seconds=(t.seconds) { (inside) }
+    }
+}
+
+fn waiting(visit: &Visit, event: &Event, token: Token, first: Option<u64>, status: &Status) -> Markup {
+    let t = visit.texts();
+    let Status::Waiting { rank, ahead_count, waiting_count, seats_left, estimated_wait_seconds, pause, .. } = status
+    else {
+        return html! {};
+    };
+    let first = first.unwrap_or(*rank).max(*rank);
+    // From where one joined to the door.
+    let done = if first > 1 { (first - rank) * 100 / (first - 1) } else { 0 };
+    let here = visit.request.connection_info();
+    let link = format!("{}://{}/events/{}/queue?place={}", here.scheme(), here.host(), event.id, token.uuid());
+    let inside = html! {
+        p.crumb { a href={ "/events/" (event.id) } { "← " (event.facts().title) } }
+        h1 { (t.queue_title) }
+        @if let Some(pause) = pause {
+            div.alert.warn role="status" { strong { (t.pause_title) } p { @if pause.reason.is_empty() { (t.pause_hint) } @else { (pause.reason) } } }
+        }
+        div.place {
+            p.label #number-label { (t.your_number) }
+            p.number #rank aria-labelledby="number-label rank" { (count(*rank)) }
+            p #ahead { @if *ahead_count == 0 { (t.nobody_ahead) } @else { (fill(t.ahead, &[&count(*ahead_count)])) } }
+            progress #way max="100" value=(done) aria-label=(t.progress) { (done) "%" }
+        }
+        dl.figures {
+            div { dt { (t.wait) } dd #wait {
+                @match estimated_wait_seconds {
+                    Some(wait) => (fill(t.wait_range, &[&visit.span(wait.low), &visit.span(wait.high)])),
+                    None => (t.wait_unknown),
+                }
+            } }
+            div { dt { (t.left_for_you) } dd #left { (count(*seats_left)) } }
+            div { dt { (t.waiting_behind) } dd #line { (count(*waiting_count)) } }
+        }
+        p #chance .hint { @if seats_left > ahead_count { (t.enough) } @else { (t.scarce) } }
+        p { (t.next_hint) }
+        noscript { p.hint { (t.no_script_hint) } }
+        div #say .sr role="status" aria-live="polite" {}
+        details { summary { (t.other_device) }
+            p { (t.other_device_hint) }
+            p { a.link href=(link) { (link) } }
+        }
+        (leave_button(visit, event))
+    };
+    live(visit, event, token, first, inside)
+}
+
+pub async fn leave(visit: Visit, Posted(form): Posted<Nothing>) -> HttpResponse {
+    let reply = async {
+        form?;
+        let event = visit.event().await?;
+        if let Some((token, _)) = visit.place(&event) {
+            line::leave(&visit.lane, &event, token).await?;
+        }
+        Ok(Reply::see(format!("/events/{}", event.id)).with_cookie(visit.forget(format!("{PLACE}{}", event.id))))
+    };
+    visit.answer(reply.await)
+}

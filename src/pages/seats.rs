@@ -1,0 +1,430 @@
+//! The seat map: choosing, giving back, paying.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+
+use actix_web::HttpResponse;
+use maud::{Markup, html};
+use serde::Deserialize;
+
+use crate::error::Error;
+use crate::events::Event;
+use crate::hall::Section;
+use crate::ids::SeatNumber;
+use crate::line::{self, Status};
+use crate::pages::layout::{count, countdown, encode};
+use crate::pages::text::fill;
+use crate::pages::{Posted, Reply, Visit};
+use crate::people;
+use crate::seats::{self, Party, Wish};
+use crate::snapshot::{self, Snapshot};
+use crate::tickets;
+use crate::token::Token;
+
+/// A larger hall is shown a section at a time.
+const AT_ONCE: usize = 400;
+
+/// What a page is asked to show.
+#[derive(Default, Deserialize)]
+struct Look {
+    section: Option<String>,
+    /// Seats someone else got first.
+    taken: Option<String>,
+    problem: Option<String>,
+}
+
+#[derive(Deserialize)]
+pub struct OneSeat {
+    seat: SeatNumber,
+    view: Option<String>,
+}
+
+#[derive(Deserialize)]
+pub struct BestSeats {
+    count: u32,
+    section: Option<String>,
+}
+
+#[derive(Deserialize)]
+pub struct Basket {
+    seats: String,
+}
+
+pub async fn page(visit: Visit) -> HttpResponse {
+    let reply = seat_page(&visit).await;
+    visit.answer(reply)
+}
+
+/// The place of a visitor, or where to go without one.
+fn token(visit: &Visit, event: &Event) -> Result<Token, Reply> {
+    visit.place(event).map(|(token, _)| token).ok_or_else(|| Reply::see(format!("/events/{}/queue", event.id)))
+}
+
+async fn seat_page(visit: &Visit) -> Result<Reply, Error> {
+    let (app, t) = (visit.app(), visit.texts());
+    let event = visit.event().await?;
+    let token = match token(visit, &event) {
+        Ok(token) => token,
+        Err(reply) => return Ok(reply),
+    };
+    // What was just held has to be seen.
+    let snapshot = snapshot::fresh(app, &event).await?;
+    let left = match line::status(app, &event, token).await {
+        Ok(Status::Active { expires_in_seconds, .. }) => expires_in_seconds,
+        Ok(_) | Err(Error::TokenExpired | Error::EventClosed) => {
+            return Ok(Reply::see(format!("/events/{}/queue", event.id)));
+        }
+        Err(error) => return Err(error),
+    };
+    let look: Look = visit.query();
+    let mine = snapshot.seats.held_by(token.place());
+    let whole = event.seats.len() <= AT_ONCE || event.hall.sections.len() == 1;
+    let shown: Vec<&Section> = event
+        .hall
+        .sections
+        .iter()
+        .filter(|section| whole || look.section.as_deref() == Some(section.name.as_str()))
+        .collect();
+    let main = html! {
+        div #seats data-events={ "/api/queues/tokens/" (token.uuid()) "/events" } data-map={ "/api/events/" (event.id) "/seats" }
+            data-available=(t.available) data-held=(t.held) data-sold=(t.sold) data-hurry=(t.hurry) {
+            p.crumb { a href={ "/events/" (event.id) } { "← " (event.facts().title) } }
+            div.title-row {
+                h1 { (t.seats_title) }
+                p.timer { span { (t.time_left) } " " (countdown(left)) }
+            }
+            div #say .sr role="status" aria-live="polite" {}
+            (alerts(visit, &event, &snapshot, &look))
+            div.sale {
+                div.map-side {
+                    (best_form(visit, &event, &snapshot))
+                    @if !whole && !shown.is_empty() {
+                        p.crumb { a href={ "/events/" (event.id) "/seats" } { "← " (t.back_to_sections) } }
+                    }
+                    @if shown.is_empty() { (section_list(visit, &event, &snapshot)) }
+                    @else { (hall(visit, &event, &snapshot, &mine, &shown, look.section.as_deref())) }
+                }
+                (basket(visit, &event, &snapshot, &mine).await?)
+            }
+        }
+    };
+    Ok(Reply::page(t.seats_title, main).again_after(20))
+}
+
+fn alerts(visit: &Visit, event: &Event, snapshot: &Snapshot, look: &Look) -> Markup {
+    let t = visit.texts();
+    let taken: Vec<SeatNumber> =
+        look.taken.iter().flat_map(|text| text.split(',')).filter_map(|seat| seat.parse().ok()).collect();
+    let labels: Vec<&str> = taken.iter().filter_map(|seat| Some(event.seat(*seat)?.label.as_str())).collect();
+    let free = |at: usize| snapshot.seats.states.get(at) == Some(&b'a');
+    let nearest = taken.first().and_then(|seat| event.hall.nearest(*seat, free));
+    let problem = match look.problem.as_deref() {
+        Some("too-many") => Some(t.too_many),
+        Some("not-together") => Some(t.not_together),
+        _ => None,
+    };
+    html! {
+        @if !labels.is_empty() {
+            div.alert.warn role="alert" {
+                p { (fill(if labels.len() == 1 { t.taken_one } else { t.taken_more }, &[&labels.join(", ")])) }
+                @if let Some((seat, free)) = nearest.and_then(|seat| Some((seat, event.seat(seat)?))) {
+                    form method="post" action={ "/events/" (event.id) "/seats/hold" } data-swap {
+                        (view_field(look.section.as_deref()))
+                        button.button type="submit" name="seat" value=(seat) { (fill(t.nearest, &[&free.label])) }
+                    }
+                }
+            }
+        }
+        @if let Some(problem) = problem { div.alert.warn role="alert" { p { (problem) } } }
+    }
+}
+
+fn view_field(section: Option<&str>) -> Markup {
+    html! { @if let Some(section) = section { input type="hidden" name="view" value=(section); } }
+}
+
+fn best_form(visit: &Visit, event: &Event, snapshot: &Snapshot) -> Markup {
+    let t = visit.texts();
+    html! {
+        form.best method="post" action={ "/events/" (event.id) "/seats/best" } data-swap aria-label=(t.best_title) {
+            label { span { (t.how_many) }
+                select name="count" {
+                    @for many in 1..=snapshot.policy.seats_per_pass { option value=(many) selected[many == 2] { (many) } }
+                }
+            }
+            @if event.hall.sections.len() > 1 {
+                label { span { (t.section) }
+                    select name="section" {
+                        option value="" { (t.all_sections) }
+                        @for section in &event.hall.sections { option value=(section.name) { (section.name) } }
+                    }
+                }
+            }
+            button.button type="submit" { (t.find_best) }
+        }
+    }
+}
+
+fn seats_of(section: &Section) -> Range<usize> {
+    let first = section.first_seat.index().unwrap_or(0);
+    first..first + section.rows.iter().sum::<usize>()
+}
+
+fn section_list(visit: &Visit, event: &Event, snapshot: &Snapshot) -> Markup {
+    let t = visit.texts();
+    let free = |section: &Section| {
+        let states = snapshot.seats.states.get(seats_of(section)).unwrap_or_default();
+        states.iter().filter(|state| **state == b'a').count()
+    };
+    html! {
+        h2 { (t.pick_section) }
+        div.stage { (t.stage) }
+        ul.blocks {
+            @for section in &event.hall.sections {
+                li { a.block href={ "/events/" (event.id) "/seats?section=" (encode(&section.name)) } {
+                    span.strong { (section.name) }
+                    span { (visit.money(event.seat(section.first_seat).map_or(0, |seat| seat.price))) }
+                    span { (fill(t.seats_left, &[&count(free(section) as u64)])) }
+                } }
+            }
+        }
+    }
+}
+
+fn hall(
+    visit: &Visit,
+    event: &Event,
+    snapshot: &Snapshot,
+    mine: &BTreeSet<SeatNumber>,
+    shown: &[&Section],
+    view: Option<&str>,
+) -> Markup {
+    let t = visit.texts();
+    html! {
+        p.legend aria-label=(t.legend) {
+            span { span.seat.available aria-hidden="true" { "1" } " " (t.available) }
+            span { span.seat.held aria-hidden="true" { "1" } " " (t.held) }
+            span { span.seat.sold aria-hidden="true" { "1" } " " (t.sold) }
+            span { span.seat.mine aria-hidden="true" { "1" } " " (t.mine) }
+        }
+        a.skip href="#basket" { (t.skip_map) }
+        form.hall method="post" action={ "/events/" (event.id) "/seats/hold" } data-swap {
+            (view_field(view))
+            div.stage { (t.stage) }
+            @for section in shown {
+                fieldset.section {
+                    legend { @if section.name.is_empty() { (t.hall) } @else { (section.name) }
+                        " · " (visit.money(event.seat(section.first_seat).map_or(0, |seat| seat.price))) }
+                    div.rows {
+                        @for (number, row) in rows(section).into_iter().enumerate() {
+                            div.row role="group" aria-label=(fill(t.row, &[&row_name(event, &row, number)])) {
+                                span.row-name aria-hidden="true" { (row_name(event, &row, number)) }
+                                @for at in row { (seat_button(visit, event, snapshot, mine, at)) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn rows(section: &Section) -> Vec<Range<usize>> {
+    let mut start = section.first_seat.index().unwrap_or(0);
+    let next = |length: &usize| {
+        let row = start..start + length;
+        start = row.end;
+        row
+    };
+    section.rows.iter().map(next).collect()
+}
+
+/// The letters of a row, as they stand in the labels of its seats.
+fn row_name(event: &Event, row: &Range<usize>, number: usize) -> String {
+    let label = event.seats.get(row.start).map_or("", |seat| seat.label.as_str());
+    let row = label.rsplit('-').next().unwrap_or_default().trim_end_matches(|digit: char| digit.is_ascii_digit());
+    if row.is_empty() { (number + 1).to_string() } else { row.to_owned() }
+}
+
+fn seat_button(visit: &Visit, event: &Event, snapshot: &Snapshot, mine: &BTreeSet<SeatNumber>, at: usize) -> Markup {
+    let t = visit.texts();
+    let number = SeatNumber::at(at);
+    let Some(seat) = event.seats.get(at) else { return html! {} };
+    let (class, text) = match snapshot.seats.states.get(at) {
+        _ if mine.contains(&number) => ("mine", t.mine),
+        Some(b'a') => ("available", t.available),
+        Some(b'h') => ("held", t.held),
+        _ => ("sold", t.sold),
+    };
+    let short = seat.label.trim_start_matches(|letter: char| !letter.is_ascii_digit() || letter == '-');
+    let short = short.rsplit(|letter: char| !letter.is_ascii_digit()).next().unwrap_or(short);
+    html! {
+        // Where it is given back: the same button, another address.
+        button id={ "s" (number) } class={ "seat " (class) } type="submit" name="seat" value=(number)
+            formaction=[(class == "mine").then(|| format!("/events/{}/seats/release", event.id))]
+            data-label=(seat.label) aria-label={ (seat.label) ", " (text) } aria-pressed=[(class == "mine").then_some("true")]
+            disabled[class == "held" || class == "sold"] { (short) }
+    }
+}
+
+async fn basket(
+    visit: &Visit,
+    event: &Event,
+    snapshot: &Snapshot,
+    mine: &BTreeSet<SeatNumber>,
+) -> Result<Markup, Error> {
+    let t = visit.texts();
+    let seats: Vec<SeatNumber> = mine.iter().copied().collect();
+    let total = event.total(&seats).unwrap_or(0);
+    let now = snapshot.event_time();
+    let held = seats.iter().filter_map(|seat| snapshot.seats.holds.get(seat));
+    let left = held.map(|held| held.deadline_ms.saturating_sub(now) / 1000).min();
+    let person = visit.person().await?;
+    let balance = match person {
+        Some(user) if total > 0 => Some(people::balance(visit.app(), user).await?.balance),
+        _ => None,
+    };
+    let path = format!("/events/{}", event.id);
+    let list: Vec<String> = seats.iter().map(ToString::to_string).collect();
+    Ok(html! {
+        aside #basket tabindex="-1" aria-labelledby="basket-title" {
+            h2 #basket-title { (t.basket) }
+            @if seats.is_empty() { p.muted { (t.basket_empty) } }
+            @else {
+                ul.chosen {
+                    @for seat in &seats {
+                        @if let Some(known) = event.seat(*seat) {
+                            li {
+                                span.strong { (known.label) } span { (visit.money(known.price)) }
+                                form method="post" action={ (path) "/seats/release" } data-swap {
+                                    button.button.small type="submit" name="seat" value=(seat) aria-label={ (t.give_back) ": " (known.label) } { (t.give_back) }
+                                }
+                            }
+                        }
+                    }
+                }
+                @if let Some(left) = left { p { (t.held_for) " " (countdown(left)) } }
+                p.total { span { (t.total) } strong { (visit.money(total)) } }
+                @if let Some(balance) = balance { p.muted { (t.your_balance) ": " (visit.amount(balance)) } }
+                @if total > 0 && person.is_none() {
+                    a.button.primary href={ "/account?next=" (encode(&format!("{path}/seats"))) } { (t.sign_up_to_pay) }
+                } @else {
+                    form method="post" action={ (path) "/seats/pay" } {
+                        input type="hidden" name="seats" value=(list.join(","));
+                        button.button.primary type="submit" { @if total > 0 { (fill(t.pay, &[&visit.amount(total)])) } @else { (t.take_free) } }
+                    }
+                }
+            }
+            form method="post" action={ (path) "/leave" } { button.button.quiet type="submit" { (t.done_choosing) } }
+        }
+    })
+}
+
+/// What went wrong with choosing, told on the map.
+fn told(event: &Event, view: Option<&str>, error: Error) -> Result<Reply, Error> {
+    let mut look = Vec::new();
+    if let Some(view) = view.filter(|view| !view.is_empty()) {
+        look.push(format!("section={}", encode(view)));
+    }
+    match error {
+        Error::SeatsTaken(seats) => {
+            let seats: Vec<String> = seats.iter().map(|(seat, _)| seat.to_string()).collect();
+            look.push(format!("taken={}", seats.join(",")));
+        }
+        Error::InvalidRequest(_) => look.push("problem=too-many".to_owned()),
+        Error::NotTogether => look.push("problem=not-together".to_owned()),
+        Error::NotActive | Error::TokenExpired => return Ok(Reply::see(format!("/events/{}/queue", event.id))),
+        error => return Err(error),
+    }
+    Ok(Reply::see(format!("/events/{}/seats?{}", event.id, look.join("&"))))
+}
+
+fn map_path(event: &Event, view: Option<&str>) -> String {
+    let view = view.filter(|view| !view.is_empty()).map(|view| format!("?section={}", encode(view)));
+    format!("/events/{}/seats{}", event.id, view.unwrap_or_default())
+}
+
+pub async fn hold(visit: Visit, Posted(form): Posted<OneSeat>) -> HttpResponse {
+    let reply = async {
+        let OneSeat { seat, view } = form?;
+        let event = visit.event().await?;
+        let token = match token(&visit, &event) {
+            Ok(token) => token,
+            Err(reply) => return Ok(reply),
+        };
+        match seats::hold(&visit.lane, &event, token, &Party::one(seat)).await {
+            Ok(_) => Ok(Reply::see(map_path(&event, view.as_deref()))),
+            Err(error) => told(&event, view.as_deref(), error),
+        }
+    };
+    visit.answer(reply.await)
+}
+
+pub async fn release(visit: Visit, Posted(form): Posted<OneSeat>) -> HttpResponse {
+    let reply = async {
+        let OneSeat { seat, view } = form?;
+        let event = visit.event().await?;
+        let token = match token(&visit, &event) {
+            Ok(token) => token,
+            Err(reply) => return Ok(reply),
+        };
+        match seats::release(&visit.lane, &event, token, &[seat]).await {
+            // Someone else has it by now: then it is given back as well.
+            Ok(()) | Err(Error::SeatsTaken(_)) => Ok(Reply::see(map_path(&event, view.as_deref()))),
+            Err(error) => Err(error),
+        }
+    };
+    visit.answer(reply.await)
+}
+
+pub async fn best(visit: Visit, Posted(form): Posted<BestSeats>) -> HttpResponse {
+    let reply = async {
+        let BestSeats { count, section } = form?;
+        let event = visit.event().await?;
+        let token = match token(&visit, &event) {
+            Ok(token) => token,
+            Err(reply) => return Ok(reply),
+        };
+        let section = section.filter(|section| !section.is_empty());
+        match seats::best(&visit.lane, &event, token, &Wish { count, section: section.clone() }).await {
+            Ok(held) => {
+                let view = held.seat_numbers.first().and_then(|seat| section_of(&event, *seat));
+                Ok(Reply::see(map_path(&event, view.filter(|_| event.seats.len() > AT_ONCE).as_deref())))
+            }
+            Err(error) => told(&event, section.as_deref(), error),
+        }
+    };
+    visit.answer(reply.await)
+}
+
+fn section_of(event: &Event, seat: SeatNumber) -> Option<String> {
+    let at = seat.index()?;
+    event.hall.sections.iter().find(|section| seats_of(section).contains(&at)).map(|section| section.name.clone())
+}
+
+pub async fn pay(visit: Visit, Posted(form): Posted<Basket>) -> HttpResponse {
+    let reply = async {
+        let Basket { seats } = form?;
+        let event: Arc<Event> = visit.event().await?;
+        let token = match token(&visit, &event) {
+            Ok(token) => token,
+            Err(reply) => return Ok(reply),
+        };
+        let seats: Result<Vec<SeatNumber>, _> = seats.split(',').map(str::parse).collect();
+        let party = Party::new(seats.map_err(|_| Error::InvalidSeat)?)?;
+        let map = format!("/events/{}/seats", event.id);
+        match tickets::buy(&visit.lane, &event, token, visit.person().await?, &party).await {
+            Ok(tickets) => {
+                let ticket = tickets.first().ok_or_else(|| Error::Internal("a sale without a ticket".to_owned()))?;
+                Ok(Reply::see(format!("/tickets/{}?new=1", ticket.ticket_id)))
+            }
+            Err(Error::InsufficientBalance { total, .. }) => {
+                Ok(Reply::see(format!("/account?need={total}&next={}", encode(&map))))
+            }
+            Err(Error::Unauthorized(_)) => Ok(Reply::see(format!("/account?next={}", encode(&map)))),
+            Err(error) => told(&event, None, error),
+        }
+    };
+    visit.answer(reply.await)
+}

@@ -1,0 +1,494 @@
+//! The sale in a real Chromium, as people do it: with a mouse, with a keyboard, without JavaScript, in two languages.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use zticket::app::Loops;
+use zticket::config::Config;
+use zticket::ids::EventId;
+use zticket::seal::Sealed;
+
+use crate::support::browser::{Browser, Tab};
+use crate::support::{TestApp, plan};
+
+struct House {
+    app: TestApp,
+    browser: Browser,
+    tabs: std::sync::Mutex<Vec<Vec<String>>>,
+}
+
+/// A server and a browser; `None` where there is no browser.
+async fn house(change: impl FnOnce(&mut Config)) -> Option<House> {
+    let browser = Browser::start().await?;
+    let app = TestApp::start_with(Loops::Running, change).await;
+    Some(House { app, browser, tabs: std::sync::Mutex::default() })
+}
+
+impl House {
+    async fn visitor(&self) -> Tab {
+        self.browser.visitor("en").await
+    }
+
+    async fn go(&self, tab: &Tab, path: &str) {
+        tab.open(&self.app.url(path)).await;
+    }
+
+    async fn set(&self, event: u32, changes: &[(&str, &str)]) {
+        let keys = zticket::redis::keys::Keys::new(EventId::new(event).unwrap());
+        let mut conn = self.app.redis.connect().await;
+        self.app.app().scripts.policy_set(&mut conn, &keys, "", changes).await.unwrap();
+    }
+
+    /// No error on the console, no request to anyone else.
+    fn quiet(&self, tab: &Tab) {
+        self.tabs.lock().unwrap().push(tab.complaints(&self.app.url("")));
+    }
+
+    async fn finish(self) {
+        drop(self.browser);
+        for complaints in self.tabs.into_inner().unwrap() {
+            assert_eq!(complaints, Vec::<String>::new());
+        }
+        self.app.finish().await;
+    }
+}
+
+/// What a scanner at the door reads.
+fn read_code(picture: &[u8]) -> String {
+    let mut decoder = png::Decoder::new(std::io::Cursor::new(picture));
+    decoder.set_transformations(png::Transformations::normalize_to_color8());
+    let mut reader = decoder.read_info().unwrap();
+    let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
+    let info = reader.next_frame(&mut pixels).unwrap();
+    let (width, samples) = (info.width as usize, info.color_type.samples());
+    let mut image = rqrr::PreparedImage::prepare_from_greyscale(width, info.height as usize, |x, y| {
+        pixels[(y * width + x) * samples]
+    });
+    let grids = image.detect_grids();
+    assert_eq!(grids.len(), 1, "one code");
+    grids[0].decode().unwrap().1
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_people_are_let_in_in_order_and_one_sees_what_the_other_holds() {
+    let Some(house) = house(|config| config.policy.max_active = 1).await else { return };
+    let (first, second) = (house.visitor().await, house.visitor().await);
+    house.set(1, &[("state", "paused"), ("reason", "The band is late.")]).await;
+    for (tab, rank) in [(&first, "1"), (&second, "2")] {
+        house.go(tab, "/").await;
+        tab.click("a[href='/events/1']").await;
+        tab.at("/events/1").await;
+        tab.click("form[action$='/join'] button").await;
+        tab.at("/events/1/queue").await;
+        tab.reads("The band is late.").await;
+        assert_eq!(tab.text("#rank").await, rank);
+    }
+    second.shot("queue-paused").await;
+    let resumed = Instant::now();
+    house.set(1, &[("state", "open")]).await;
+    first.at("/events/1/seats").await;
+    first.sees(".seat.available").await;
+    println!("from resuming admission to the seat page on screen: {:?}", resumed.elapsed());
+    // There is room for one: the other is next.
+    second.until("document.querySelector('#rank').textContent === '1'").await;
+    second.reads("You are next").await;
+    second.shot("queue-next").await;
+    assert_eq!(second.path().await, "/events/1/queue");
+    let opened = Instant::now();
+    house.set(1, &[("max_active", "2")]).await;
+    second.at("/events/1/seats").await;
+    second.sees(".seat.available").await;
+    println!("from the admission to the seat page on screen: {:?}", opened.elapsed());
+
+    first.click("#s1").await;
+    first.sees("#s1.mine").await;
+    first.reads("Kept for you for").await;
+    let held = Instant::now();
+    second.sees("#s1.held:disabled").await;
+    println!("from one person's hold to the other's screen: {:?}", held.elapsed());
+    assert_eq!(second.eval("document.querySelector('#s1').getAttribute('aria-label')").await, "A1, held by someone");
+    first.click("#s2").await;
+    first.sees("#s2.mine").await;
+    first.shot("seats").await;
+    first.click("#s2").await;
+    first.sees("#s2.available").await;
+
+    first.click("form[action$='/pay'] button").await;
+    first.at("/tickets/").await;
+    first.reads("Here is your ticket").await;
+    second.sees("#s1.sold").await;
+    let code = read_code(&first.picture(Some(".qr svg")).await);
+    let ticket: uuid::Uuid = first.path().await["/tickets/".len()..].parse().unwrap();
+    let genuine = house.app.app().seal.check(&code).unwrap();
+    let expected = Sealed {
+        ticket: zticket::ids::TicketId(ticket),
+        event: EventId::new(1).unwrap(),
+        seat: zticket::ids::SeatNumber(1),
+    };
+    assert_eq!(genuine, expected);
+    first.shot("ticket").await;
+
+    // The ticket is its buyer's alone.
+    house.go(&second, &format!("/tickets/{ticket}")).await;
+    second.reads("There is nothing here").await;
+    house.go(&first, "/events/1/queue").await;
+    first.reads("Your place is over").await;
+    first.click(&format!("a[href='/tickets/{ticket}']")).await;
+    first.reads("A1").await;
+    house.quiet(&first);
+    let other: Vec<String> = second.complaints(&house.app.url(""));
+    assert!(other.iter().all(|text| text.contains("404")), "{other:?}");
+    house.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_priced_pair_is_bought_after_charging_and_a_cancel_pays_back() {
+    let Some(house) = house(|_| {}).await else { return };
+    let event = house.app.priced_event().await;
+    let tab = house.visitor().await;
+    tab.size(390, 844, true).await;
+    house.go(&tab, &format!("/events/{event}")).await;
+    tab.shot("event-phone").await;
+    tab.click("form[action$='/join'] button").await;
+    tab.at(&format!("/events/{event}/seats")).await;
+    tab.click(".best button").await;
+    tab.reads("R-A5").await;
+    tab.reads("R-A6").await;
+    tab.shot("seats-phone").await;
+    tab.click("#basket a.primary").await;
+    tab.at("/account").await;
+    tab.shot("sign-up-phone").await;
+    tab.fill("input[name=name]", "Kim Haneul").await;
+    tab.click("form[action='/account/sign-up'] button").await;
+    tab.at(&format!("/events/{event}/seats")).await;
+    tab.click("form[action$='/pay'] button").await;
+    tab.at("/account").await;
+    tab.reads("You need ₩100,000 and have ₩0").await;
+    tab.shot("charge-phone").await;
+    tab.click("form[action='/account/charge'] button").await;
+    tab.at(&format!("/events/{event}/seats")).await;
+    tab.reads("Your balance: ₩100,000").await;
+    // Twice as fast as a page can change: one order all the same.
+    tab.click_times("form[action$='/pay'] button", 2).await;
+    tab.at("/tickets/").await;
+    tab.reads("Bought together").await;
+    tab.shot("ticket-phone").await;
+    tab.click("details.cancel summary").await;
+    tab.click("details.cancel button").await;
+    tab.reads("Cancelled").await;
+    house.go(&tab, "/account").await;
+    tab.reads("Hello, Kim Haneul").await;
+    assert_eq!(tab.text(".big").await, "₩50,000");
+    tab.shot("account-phone").await;
+    let moved: Value = tab.eval("[...document.querySelectorAll('tbody tr')].map(r => r.cells[1].textContent + ' ' + r.cells[2].textContent)").await;
+    assert_eq!(moved, json!(["Refund ₩50,000", "Payment −₩100,000", "Charge ₩100,000"]));
+    assert_eq!(house.app.db.number("SELECT count(*) AS n FROM orders").await, 1);
+    house.quiet(&tab);
+    house.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reloading_going_back_and_pressing_twice_are_safe() {
+    let Some(house) = house(|_| {}).await else { return };
+    house.set(1, &[("state", "paused")]).await;
+    let tab = house.visitor().await;
+    house.go(&tab, "/events/1").await;
+    tab.click_times("form[action$='/join'] button", 2).await;
+    tab.at("/events/1/queue").await;
+    tab.reads("Paused for a moment").await;
+    tab.reload().await;
+    assert_eq!(tab.text("#rank").await, "1");
+    house.go(&tab, "/events/1").await;
+    tab.click("a[href$='/queue']").await;
+    tab.at("/events/1/queue").await;
+    assert_eq!(house.app.meta("entered").await, 1, "one place, however often it was asked for");
+
+    // The place goes along to another device.
+    let link = tab.eval("document.querySelector('details a.link').href").await;
+    let other = house.visitor().await;
+    other.open(link.as_str().unwrap()).await;
+    other.at("/events/1/queue").await;
+    assert_eq!(other.text("#rank").await, "1");
+    assert_eq!(other.eval("location.search").await, "", "the place does not stay in the address");
+
+    house.set(1, &[("state", "open")]).await;
+    tab.at("/events/1/seats").await;
+    tab.click_times("#s7", 2).await;
+    tab.until("document.querySelector('#s7.mine, #s7.available')").await;
+    tab.until("!document.querySelector('[aria-busy]')").await;
+    if tab.eval("document.querySelector('#s7').classList.contains('available')").await == true {
+        tab.click("#s7").await;
+    }
+    tab.sees("#s7.mine").await;
+    tab.reload().await;
+    tab.sees("#s7.mine").await;
+    tab.click("form[action$='/pay'] button").await;
+    tab.at("/tickets/").await;
+    tab.eval("history.back()").await;
+    // Back at the seats there is nothing left to do: the visit is over, and says so.
+    tab.at("/events/1/queue").await;
+    tab.reads("Your place is over").await;
+    assert_eq!(house.app.db.number("SELECT count(*) AS n FROM tickets").await, 1);
+    house.quiet(&tab);
+    house.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_was_slower_is_told_and_offered_the_nearest_seat() {
+    let Some(house) = house(|_| {}).await else { return };
+    let tab = house.visitor().await;
+    house.go(&tab, "/events/1").await;
+    tab.click("form[action$='/join'] button").await;
+    tab.at("/events/1/seats").await;
+    tab.sees("#s5.available").await;
+    // Someone takes the seat just before the click lands: the page still shows it free.
+    tab.eval("document.querySelector('#seats').remove = () => {}; EventSource.prototype.close.call").await;
+    let rival = house.app.enter().await;
+    crate::support::eventually("the rival is inside", async || {
+        (house.app.status(&rival).await.1["status"] == "ACTIVE").then_some(())
+    })
+    .await;
+    house.app.hold(&rival, 5).await;
+    let request =
+        "fetch('/events/1/seats/hold', { method: 'POST', body: new URLSearchParams({ seat: '5' }) }).then(r => r.url)";
+    let answered = tab.eval(request).await;
+    tab.open(answered.as_str().unwrap()).await;
+    tab.reads("Someone was faster: A5 is taken.").await;
+    tab.shot("seat-taken").await;
+    tab.click("[role=alert] button").await;
+    tab.sees("#s4.mine").await;
+    house.quiet(&tab);
+    house.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sold_out_closed_and_out_of_time_are_each_told() {
+    let Some(house) = house(|config| config.seat_count = 1).await else { return };
+    let (quick, slow) = (house.visitor().await, house.visitor().await);
+    for tab in [&quick, &slow] {
+        house.go(tab, "/events/1").await;
+        tab.click("form[action$='/join'] button").await;
+    }
+    quick.at("/events/1/seats").await;
+    slow.reads("You are next").await;
+    // The first one dawdles: the time is over, and the next one's turn comes by itself.
+    house.app.pass_time(Duration::from_secs(301)).await;
+    quick.at("/events/1/queue").await;
+    quick.reads("Your place is over").await;
+    quick.shot("queue-expired").await;
+    slow.at("/events/1/seats").await;
+    quick.click("form[action$='/join'] button").await;
+    quick.at("/events/1/queue").await;
+    slow.click("#s1").await;
+    slow.sees("#s1.mine").await;
+    slow.click("form[action$='/pay'] button").await;
+    slow.at("/tickets/").await;
+    quick.reads("Everything is sold").await;
+    quick.shot("queue-sold-out").await;
+    // A cancelled seat goes to who still waits.
+    slow.click("details.cancel summary").await;
+    slow.click("details.cancel button").await;
+    quick.at("/events/1/seats").await;
+    house.set(1, &[("state", "closed")]).await;
+    let late = house.visitor().await;
+    house.go(&late, "/events/1").await;
+    late.reads("Closed").await;
+    assert_eq!(late.eval("document.querySelector('form[action$=\"/join\"]')").await, Value::Null);
+    for tab in [&slow, &late] {
+        house.quiet(tab);
+    }
+    house.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_whole_way_works_without_javascript() {
+    let Some(house) = house(|_| {}).await else { return };
+    let event = house.app.priced_event().await;
+    house.set(event.get(), &[("state", "paused")]).await;
+    let tab = house.visitor().await;
+    tab.without_javascript().await;
+    house.go(&tab, "/account").await;
+    tab.fill("input[name=name]", "Park").await;
+    tab.click("form[action='/account/sign-up'] button").await;
+    tab.reads("Hello, Park").await;
+    tab.fill("input[name=amount]", "80,000").await;
+    tab.click("form[action='/account/charge'] button").await;
+    tab.reads("Your balance is ₩80,000").await;
+    house.go(&tab, &format!("/events/{event}")).await;
+    tab.click("form[action$='/join'] button").await;
+    tab.at(&format!("/events/{event}/queue")).await;
+    tab.reads("This page loads itself again").await;
+    house.set(event.get(), &[("state", "open")]).await;
+    // It loads itself again, and finds that it is time.
+    tab.at(&format!("/events/{event}/seats")).await;
+    tab.click("#s10").await;
+    tab.sees("#s10.mine").await;
+    tab.click("#s11").await;
+    tab.sees("#s11.mine").await;
+    tab.shot("seats-no-script").await;
+    tab.click("form[action$='/pay'] button").await;
+    tab.at("/tickets/").await;
+    tab.reads("R-A10").await;
+    tab.click("details.cancel summary").await;
+    tab.click("details.cancel button").await;
+    tab.reads("Cancelled").await;
+    house.quiet(&tab);
+    house.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_whole_way_works_by_keyboard_alone() {
+    let Some(house) = house(|_| {}).await else { return };
+    let tab = house.visitor().await;
+    house.go(&tab, "/").await;
+    tab.press("Tab").await;
+    assert_eq!(tab.eval("document.activeElement.className").await, "skip", "first a way past the header");
+    tab.tab_to("a[href='/events/1']").await;
+    tab.press("Enter").await;
+    tab.at("/events/1").await;
+    tab.tab_to("form[action$='/join'] button").await;
+    tab.press("Enter").await;
+    tab.at("/events/1/seats").await;
+    tab.sees("#s1[tabindex='0']").await;
+    tab.tab_to("#s1").await;
+    tab.press("ArrowRight").await;
+    tab.press("ArrowDown").await;
+    assert_eq!(tab.eval("document.activeElement.id").await, "s12");
+    tab.press(" ").await;
+    tab.sees("#s12.mine").await;
+    tab.until("document.activeElement.id === 's12'").await;
+    tab.tab_to("form[action$='/pay'] button").await;
+    tab.press("Enter").await;
+    tab.at("/tickets/").await;
+    tab.reads("B2").await;
+    house.quiet(&tab);
+    house.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_speak_korean_and_english_as_asked() {
+    let Some(house) = house(|_| {}).await else { return };
+    let event = house.app.priced_event().await;
+    let tab = house.browser.visitor("ko-KR,ko;q=0.9,en;q=0.5").await;
+    house.go(&tab, &format!("/events/{event}")).await;
+    tab.reads("구역과 가격").await;
+    tab.reads("50,000원").await;
+    assert_eq!(tab.eval("document.documentElement.lang").await, "ko");
+    tab.click("a[hreflang=en]").await;
+    tab.reads("Sections and prices").await;
+    assert_eq!(tab.path().await, format!("/events/{event}"), "the same page in another language");
+    tab.click("form[action$='/join'] button").await;
+    tab.at(&format!("/events/{event}/seats")).await;
+    tab.reads("Choose your seats").await;
+    tab.click("a[hreflang=ko]").await;
+    tab.reads("좌석 선택").await;
+    house.quiet(&tab);
+    house.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_form_from_another_site_changes_nothing() {
+    let Some(house) = house(|_| {}).await else { return };
+    let tab = house.visitor().await;
+    house.go(&tab, "/events/1").await;
+    let (addr, other) = (house.app.server.as_ref().unwrap().addr, "http://localhost");
+    let foreign = format!("{other}:{}/events/1", addr.port());
+    tab.open(&foreign).await;
+    // Another name for the same server is another site to a browser.
+    let post = format!(
+        "(() => {{ const f = document.createElement('form'); f.method = 'post'; f.action = 'http://{addr}/events/1/join';
+          document.body.append(f); f.submit(); }})()"
+    );
+    tab.call("Page.setBypassCSP", json!({ "enabled": true })).await;
+    tab.open(&foreign).await;
+    tab.eval(&post).await;
+    tab.reads("This came from another site").await;
+    assert_eq!(house.app.meta("entered").await, 0);
+    house.finish().await;
+}
+
+/// Every page and state, looked at by axe-core: nothing against WCAG 2.2 AA.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_page_violates_the_accessibility_guidelines() {
+    let Some(house) = house(|_| {}).await else { return };
+    let axe = std::fs::read_to_string(std::env::var("ZT_AXE").unwrap()).unwrap();
+    let event = house.app.priced_event().await;
+    let mut large = plan();
+    large["layout"] = json!({ "sections": [{ "name": "Floor", "price": 1000, "rows": 20, "seatsPerRow": 20 },
+                                           { "name": "Tribune", "price": 500, "rows": 20, "seatsPerRow": 20 }] });
+    let big = house.app.concert(&large).await.1[0];
+    let tab = house.visitor().await;
+    tab.call("Page.setBypassCSP", json!({ "enabled": true })).await;
+    let check = async |name: &str| {
+        for dark in [false, true] {
+            tab.dark(dark).await;
+            tab.shot(&format!("axe-{name}-{}", if dark { "dark" } else { "light" })).await;
+            // Colours fade into each other: half-way they are nobody's.
+            tab.until("document.getAnimations().every(animation => animation.playState === 'finished')").await;
+            tab.eval(&axe).await;
+            let run = "axe.run(document, { runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa'] })
+                .then(r => r.violations.map(v => v.id + ': ' + v.nodes.map(n => n.html.slice(0, 160)).slice(0, 3).join(' | ')))";
+            assert_eq!(tab.eval(run).await, json!([]), "{name}, dark: {dark}");
+        }
+        tab.dark(false).await;
+    };
+    house.go(&tab, "/").await;
+    check("home").await;
+    house.go(&tab, "/concerts/1").await;
+    check("concert").await;
+    house.go(&tab, "/nothing").await;
+    check("not-found").await;
+    house.go(&tab, "/account").await;
+    check("sign-up").await;
+    house.go(&tab, "/account?problem=name").await;
+    check("sign-up-problem").await;
+    tab.fill("input[name=name]", "Lee").await;
+    tab.click("form[action='/account/sign-up'] button").await;
+    tab.reads("Hello, Lee").await;
+    tab.fill("input[name=amount]", "500000").await;
+    tab.click("form[action='/account/charge'] button").await;
+    tab.reads("Your balance is").await;
+    house.go(&tab, &format!("/events/{event}/queue")).await;
+    check("no-place").await;
+    house.set(event.get(), &[("state", "paused"), ("reason", "One moment.")]).await;
+    house.go(&tab, &format!("/events/{event}")).await;
+    check("event").await;
+    tab.click("form[action$='/join'] button").await;
+    tab.at(&format!("/events/{event}/queue")).await;
+    check("queue").await;
+    house.set(event.get(), &[("state", "open")]).await;
+    tab.at(&format!("/events/{event}/seats")).await;
+    tab.click(".best button").await;
+    tab.reads("Kept for you for").await;
+    house.go(&tab, &format!("/events/{event}/seats?taken=1&problem=too-many")).await;
+    check("seats").await;
+    tab.click("form[action$='/pay'] button").await;
+    tab.at("/tickets/").await;
+    check("ticket").await;
+    tab.click("details.cancel summary").await;
+    check("ticket-cancel").await;
+    house.go(&tab, "/account").await;
+    check("account").await;
+    house.go(&tab, &format!("/events/{event}/queue")).await;
+    check("over").await;
+    house.go(&tab, &format!("/events/{big}")).await;
+    tab.click("form[action$='/join'] button").await;
+    tab.at(&format!("/events/{big}/seats")).await;
+    check("sections").await;
+    tab.click("a[href$='section=Tribune']").await;
+    tab.sees("#s401").await;
+    check("section").await;
+    house.set(event.get(), &[("state", "closed")]).await;
+    tokio::time::timeout(Duration::from_secs(10), async {
+        loop {
+            house.go(&tab, &format!("/events/{event}")).await;
+            if tab.text(".badge").await == "Closed" {
+                break;
+            }
+        }
+    })
+    .await
+    .unwrap();
+    check("closed").await;
+    house.finish().await;
+}
