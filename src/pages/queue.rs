@@ -36,10 +36,10 @@ pub async fn join(visit: Visit, Posted(form): Posted<Nothing>) -> HttpResponse {
 async fn join_line(visit: &Visit, event: &Arc<Event>) -> Result<Reply, Error> {
     let queue = format!("/events/{}/queue", event.id);
     // Who has a place keeps it, however often the button is pressed.
-    if let Some((token, _)) = visit.place(event) {
-        if line::status(visit.app(), event, token).await.is_ok() {
-            return Ok(Reply::see(queue));
-        }
+    if let Some((token, _)) = visit.place(event)
+        && line::status(visit.app(), event, token).await.is_ok()
+    {
+        return Ok(Reply::see(queue));
     }
     match line::enter(&visit.lane, event, visit.person().await?).await {
         Ok(status) => {
@@ -156,7 +156,7 @@ fn live(visit: &Visit, event: &Event, token: Token, first: u64, inside: Markup) 
     let t = visit.texts();
     html! {
         div #queue data-status=(status) data-events={ (status) "/events" } data-seats={ "/events/" (event.id) "/seats" }
-            data-first=(first) data-turn=(t.your_turn) data-ahead=(t.ahead) data-nobody=(t.nobody_ahead)
+            data-first=(first) data-turn=(t.your_turn) data-ahead=(t.ahead) data-nobody=(t.nobody_ahead) data-one=(t.one_ahead)
             data-range=(t.wait_range) data-unknown=(t.wait_unknown) data-enough=(t.enough) data-scarce=(t.scarce)
             data-hours=(t.hours) data-minutes=(t.minutes) data-seconds=(t.seconds) { (inside) }
     }
@@ -182,7 +182,7 @@ fn waiting(visit: &Visit, event: &Event, token: Token, first: Option<u64>, statu
         div.place {
             p.label #number-label { (t.your_number) }
             p.number #rank aria-labelledby="number-label rank" { (count(*rank)) }
-            p #ahead { @if *ahead_count == 0 { (t.nobody_ahead) } @else { (fill(t.ahead, &[&count(*ahead_count)])) } }
+            p #ahead { @if *ahead_count == 0 { (t.nobody_ahead) } @else if *ahead_count == 1 { (t.one_ahead) } @else { (fill(t.ahead, &[&count(*ahead_count)])) } }
             progress #way max="100" value=(done) aria-label=(t.progress) { (done) "%" }
         }
         dl.figures {

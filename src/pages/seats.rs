@@ -107,6 +107,7 @@ async fn seat_page(visit: &Visit) -> Result<Reply, Error> {
                 }
                 (basket(visit, &event, &snapshot, &mine).await?)
             }
+            form method="post" action={ "/events/" (event.id) "/leave" } { button.button.quiet type="submit" { (t.done_choosing) } }
         }
     };
     Ok(Reply::page(t.seats_title, main).again_after(20))
@@ -289,7 +290,10 @@ async fn basket(
     let list: Vec<String> = seats.iter().map(ToString::to_string).collect();
     Ok(html! {
         aside #basket tabindex="-1" aria-labelledby="basket-title" {
-            h2 #basket-title { (t.basket) }
+            div.title-row {
+                h2 #basket-title { (t.basket) }
+                @if let Some(left) = left { p { (t.held_for) " " (countdown(left)) } }
+            }
             @if seats.is_empty() { p.muted { (t.basket_empty) } }
             @else {
                 ul.chosen {
@@ -304,7 +308,6 @@ async fn basket(
                         }
                     }
                 }
-                @if let Some(left) = left { p { (t.held_for) " " (countdown(left)) } }
                 p.total { span { (t.total) } strong { (visit.money(total)) } }
                 @if let Some(balance) = balance { p.muted { (t.your_balance) ": " (visit.amount(balance)) } }
                 @if total > 0 && person.is_none() {
@@ -316,7 +319,6 @@ async fn basket(
                     }
                 }
             }
-            form method="post" action={ (path) "/leave" } { button.button.quiet type="submit" { (t.done_choosing) } }
         }
     })
 }

@@ -133,6 +133,7 @@ texts! {
     queue_title: "Your place in line", "대기 순서";
     your_number: "Your number", "내 순서";
     ahead: "{} people ahead of you", "내 앞에 {}명";
+    one_ahead: "One person ahead of you", "내 앞에 1명";
     nobody_ahead: "You are next", "다음 차례입니다";
     progress: "Way to the door", "입장까지";
     wait_range: "About {} to {}", "약 {} ~ {}";

@@ -190,7 +190,8 @@ function queue() {
   function moved(now) {
     const wait = now.estimatedWaitSeconds;
     write('#rank', count(now.rank));
-    write('#ahead', now.aheadCount ? fill(box.dataset.ahead, count(now.aheadCount)) : box.dataset.nobody);
+    const few = [box.dataset.nobody, box.dataset.one][now.aheadCount];
+    write('#ahead', few || fill(box.dataset.ahead, count(now.aheadCount)));
     write('#wait', wait ? fill(box.dataset.range, span(wait.low), span(wait.high)) : box.dataset.unknown);
     write('#left', count(now.seatsLeft));
     write('#line', count(now.waitingCount));

@@ -2,4 +2,5 @@
 
 mod errors;
 mod management;
+mod pages;
 mod reads;

@@ -1,0 +1,146 @@
+//! Pages without a browser: what stands in their headers and cookies.
+
+use reqwest::redirect::Policy;
+use reqwest::{Client, Method, Response};
+
+use crate::support::TestApp;
+
+fn browser() -> Client {
+    Client::builder().redirect(Policy::none()).build().unwrap()
+}
+
+async fn get(app: &TestApp, path: &str) -> Response {
+    browser().get(app.url(path)).header("Accept", "text/html").send().await.unwrap()
+}
+
+async fn post(app: &TestApp, path: &str, body: &str, headers: &[(&str, &str)]) -> Response {
+    let form = "application/x-www-form-urlencoded";
+    let request = browser().post(app.url(path)).header("Content-Type", form).body(body.to_owned());
+    let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+    request.send().await.unwrap()
+}
+
+fn cookie(response: &Response) -> String {
+    response.headers()["set-cookie"].to_str().unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_page_forbids_what_it_does_not_need() {
+    let app = TestApp::by_hand(|_| {}).await;
+    app.look().await;
+    for path in ["/", "/events/1", "/events/1/queue", "/account", "/nothing", "/tickets/x", "/events/99"] {
+        let response = get(&app, path).await;
+        let header = |name: &str| response.headers()[name].to_str().unwrap().to_owned();
+        let policy = header("content-security-policy");
+        assert!(policy.starts_with("default-src 'none'; script-src 'self';"), "{path}: {policy}");
+        assert!(!policy.contains("unsafe"), "{path}");
+        assert_eq!(header("x-content-type-options"), "nosniff");
+        assert_eq!(header("x-frame-options"), "DENY");
+        assert_eq!(header("cache-control"), "no-store");
+        let text = response.text().await.unwrap();
+        assert!(!text.contains(" style=") && !text.contains(" onclick="), "{path}");
+        // The only script is a file of ours.
+        assert_eq!(text.matches("<script").count(), 1, "{path}");
+        assert!(text.contains("<script src=\"/assets/app-"), "{path}");
+    }
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cookies_are_hidden_from_scripts_and_other_sites_and_secure_behind_https() {
+    let app = TestApp::by_hand(|_| {}).await;
+    let joined = post(&app, "/events/1/join", "", &[]).await;
+    assert_eq!((joined.status().as_u16(), joined.headers()["location"].to_str().unwrap()), (303, "/events/1/queue"));
+    let place = cookie(&joined);
+    assert!(place.starts_with("zt_place_1=00000100-"), "{place}");
+    assert!(place.contains("; HttpOnly") && place.contains("; SameSite=Lax") && !place.contains("Secure"), "{place}");
+    let key = cookie(&post(&app, "/account/sign-up", "name=A", &[("X-Forwarded-Proto", "https")]).await);
+    assert!(key.starts_with("zt_key=zt_") && key.contains("; Secure") && key.contains("; HttpOnly"), "{key}");
+    // The API does not look at cookies.
+    let request = app.request(Method::GET, "/api/users/me").header("Cookie", &key);
+    assert_eq!(request.send().await.unwrap().status(), 401);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_is_sent_on_to_own_paths_only() {
+    let app = TestApp::by_hand(|_| {}).await;
+    for (next, to) in [
+        ("/events/1", "/events/1"),
+        ("//evil.example", "/account"),
+        ("https://evil.example/", "/account"),
+        ("/%5Cevil.example", "/account"),
+    ] {
+        let response = post(&app, "/account/sign-up", &format!("name=A&next={next}"), &[]).await;
+        assert_eq!(response.headers()["location"], to, "{next}");
+    }
+    let response = get(&app, "/language/ko?to=//evil.example").await;
+    assert_eq!(response.headers()["location"], "/");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_form_from_elsewhere_or_without_its_fields_is_refused() {
+    let app = TestApp::by_hand(|_| {}).await;
+    for headers in [[("Sec-Fetch-Site", "cross-site")], [("Origin", "https://evil.example")]] {
+        let response = post(&app, "/events/1/join", "", &headers).await;
+        assert_eq!(response.status(), 403);
+        assert_eq!(response.headers().get("set-cookie"), None);
+    }
+    for (path, body) in [("/account/sign-up", ""), ("/events/1/seats/hold", "seat=x"), ("/account/charge", "amount=5")]
+    {
+        assert_eq!(post(&app, path, body, &[]).await.status(), 400, "{path}");
+    }
+    assert_eq!(app.meta("entered").await, 0);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn faults_are_pages_for_browsers_and_json_for_programs() {
+    let mut app = TestApp::by_hand(|_| {}).await;
+    app.look().await;
+    let page = get(&app, "/nothing").await;
+    assert_eq!(
+        (page.status().as_u16(), page.headers()["content-type"].to_str().unwrap()),
+        (404, "text/html; charset=utf-8")
+    );
+    let json = browser().get(app.url("/nothing")).send().await.unwrap();
+    assert_eq!((json.status().as_u16(), json.headers()["content-type"].to_str().unwrap()), (404, "application/json"));
+    app.redis.kill();
+    let page = post(&app, "/events/1/join", "", &[]).await;
+    assert_eq!(page.status(), 503);
+    assert!(page.headers().contains_key("retry-after"));
+    assert!(page.text().await.unwrap().contains("Nothing is lost"));
+    app.redis.restart().await;
+    crate::support::eventually("it works again", async || {
+        (post(&app, "/events/1/join", "", &[]).await.status() == 303).then_some(())
+    })
+    .await;
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_typed_in_is_shown_as_text() {
+    let app = TestApp::by_hand(|_| {}).await;
+    let key = cookie(&post(&app, "/account/sign-up", "name=%3Cscript%3Ealert(1)%3C%2Fscript%3E", &[]).await);
+    let key = key.split(';').next().unwrap().to_owned();
+    let page = browser().get(app.url("/account?next=%22%3E%3Cb%3E")).header("Cookie", key).send().await.unwrap();
+    let text = page.text().await.unwrap();
+    assert!(text.contains("Hello, &lt;script&gt;alert(1)&lt;/script&gt;"));
+    assert!(!text.contains("\"><b>"));
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn style_and_script_are_kept_for_good_under_a_name_of_their_content() {
+    let app = TestApp::by_hand(|_| {}).await;
+    app.look().await;
+    let text = get(&app, "/").await.text().await.unwrap();
+    let style =
+        text.split("href=\"").find(|part| part.starts_with("/assets/style-")).unwrap().split('"').next().unwrap();
+    let response = get(&app, style).await;
+    assert_eq!(response.headers()["cache-control"], "public, max-age=31536000, immutable");
+    assert_eq!(response.headers()["content-type"], "text/css; charset=utf-8");
+    assert_eq!(get(&app, "/assets/style-000000000000.css").await.status(), 404);
+    app.finish().await;
+}
