@@ -90,10 +90,8 @@ async fn seat_page(visit: &Visit) -> Result<Reply, Error> {
         div #seats data-events={ "/api/queues/tokens/" (token.uuid()) "/events" } data-map={ "/api/events/" (event.id) "/seats" }
             data-available=(t.available) data-held=(t.held) data-sold=(t.sold) data-hurry=(t.hurry) {
             p.crumb { a href={ "/events/" (event.id) } { "← " (event.facts().title) } }
-            div.title-row {
-                h1 { (t.seats_title) }
-                p.timer { span { (t.time_left) } " " (countdown(left)) }
-            }
+            h1 { (t.seats_title) }
+            p.timer { span { (t.time_left) } " " (countdown(left)) }
             div #say .sr role="status" aria-live="polite" {}
             (alerts(visit, &event, &snapshot, &look))
             div.sale {

@@ -84,6 +84,9 @@ async fn two_people_are_let_in_in_order_and_one_sees_what_the_other_holds() {
         assert_eq!(tab.text("#rank").await, rank);
     }
     second.shot("queue-paused").await;
+    second.size(390, 760, true).await;
+    second.shot("queue-paused-phone").await;
+    second.size(1280, 900, false).await;
     let resumed = Instant::now();
     house.set(1, &[("state", "open")]).await;
     first.at("/events/1/seats").await;
@@ -93,6 +96,9 @@ async fn two_people_are_let_in_in_order_and_one_sees_what_the_other_holds() {
     second.until("document.querySelector('#rank').textContent === '1'").await;
     second.reads("You are next").await;
     second.shot("queue-next").await;
+    second.size(390, 760, true).await;
+    second.shot("queue-phone").await;
+    second.size(1280, 900, false).await;
     assert_eq!(second.path().await, "/events/1/queue");
     let opened = Instant::now();
     house.set(1, &[("max_active", "2")]).await;
@@ -155,6 +161,9 @@ async fn a_priced_pair_is_bought_after_charging_and_a_cancel_pays_back() {
     tab.reads("R-A5").await;
     tab.reads("R-A6").await;
     tab.shot("seats-phone").await;
+    tab.size(1180, 600, false).await;
+    tab.shot("seats-priced").await;
+    tab.size(390, 844, true).await;
     tab.click("#basket a.primary").await;
     tab.at("/account").await;
     tab.shot("sign-up-phone").await;
@@ -373,6 +382,7 @@ async fn pages_speak_korean_and_english_as_asked() {
     house.go(&tab, &format!("/events/{event}")).await;
     tab.reads("구역과 가격").await;
     tab.reads("50,000원").await;
+    tab.shot("event-korean").await;
     assert_eq!(tab.eval("document.documentElement.lang").await, "ko");
     tab.click("a[hreflang=en]").await;
     tab.reads("Sections and prices").await;
@@ -382,6 +392,7 @@ async fn pages_speak_korean_and_english_as_asked() {
     tab.reads("Choose your seats").await;
     tab.click("a[hreflang=ko]").await;
     tab.reads("좌석 선택").await;
+    tab.shot("seats-korean").await;
     house.quiet(&tab);
     house.finish().await;
 }
@@ -422,9 +433,9 @@ async fn no_page_violates_the_accessibility_guidelines() {
     let check = async |name: &str| {
         for dark in [false, true] {
             tab.dark(dark).await;
-            tab.shot(&format!("axe-{name}-{}", if dark { "dark" } else { "light" })).await;
             // Colours fade into each other: half-way they are nobody's.
             tab.until("document.getAnimations().every(animation => animation.playState === 'finished')").await;
+            tab.shot(&format!("axe-{name}-{}", if dark { "dark" } else { "light" })).await;
             tab.eval(&axe).await;
             let run = "axe.run(document, { runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa'] })
                 .then(r => r.violations.map(v => v.id + ': ' + v.nodes.map(n => n.html.slice(0, 160)).slice(0, 3).join(' | ')))";
