@@ -53,7 +53,9 @@ pub fn stream(
 ) -> impl Stream<Item = Result<Bytes, Error>> {
     let gauge = app.metrics.streams.with_label_values(&[&event.id.to_string()]);
     gauge.inc();
-    let (news, stopping) = (event.news.subscribe(), app.stopping.subscribe());
+    let (mut news, stopping) = (event.news.subscribe(), app.stopping.subscribe());
+    // What came between `first` and now is news too.
+    news.mark_changed();
     let open = Open { app, event, token, news, stopping, said: None, over: false, gauge };
     unfold((open, Some(first)), |(mut open, first)| async move {
         if open.over {

@@ -30,6 +30,7 @@ use crate::token::Token;
 const TIME_TO_PAY: Duration = Duration::from_secs(10);
 /// Per server. A second statement works while the first one waits for its commit to reach the disk.
 const SELLING: Limits = Limits { waiting: 10_000, together: 200, at_once: 2 };
+const WHO_CANCELS: &str = "A person bought this ticket: send their API key as Authorization: Bearer.";
 const WHO_PAYS: &str = "A priced seat is bought by a person: send your API key as Authorization: Bearer.";
 
 #[derive(Debug, Serialize)]
@@ -287,6 +288,9 @@ async fn event_of(app: &App, row: &TicketRow) -> Result<Arc<Event>, Error> {
 pub async fn cancel(app: &App, buyer: &Buyer, id: TicketId) -> Result<Ticket, Error> {
     let row = own_row(app, buyer, id).await?;
     let event = event_of(app, &row).await?;
+    if row.user_id.is_some() && buyer.user.map(|user| user.0) != row.user_id {
+        return Err(Error::Unauthorized(WHO_CANCELS));
+    }
     if row.status == CANCELLED {
         return Ok(Ticket::new(app, &event, row));
     }

@@ -103,7 +103,7 @@ async fn own(visit: &Visit, user: UserId, look: &Look) -> Result<Markup, Error> 
     let me = people::me(app, user).await?;
     let movements = people::movements(app, user, &Page::after(look.moved.clone())).await?;
     let tickets = tickets::of_user(app, user, &Page::after(look.tickets.clone())).await?;
-    let missing = look.need.map(|need| need - me.balance).filter(|missing| *missing > 0);
+    let missing = look.need.map(|need| need.saturating_sub(me.balance)).filter(|missing| *missing > 0);
     Ok(html! {
         h1 { (fill(t.hello, &[&me.name])) }
         @if let (Some(need), Some(missing)) = (look.need, missing) {

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use actix_web::HttpResponse;
 use chrono::Utc;
+use futures_util::future::join_all;
 use maud::{Markup, html};
 
 use crate::concerts::{self, ConcertDetails, DateView, EventView, Status};
 use crate::error::Error;
-use crate::events::Event;
-use crate::ids::ConcertId;
+use crate::events::{Booking, Event};
 use crate::line;
 use crate::pages::layout::{count, encode};
 use crate::pages::text::fill;
@@ -37,31 +37,23 @@ pub async fn event(visit: Visit) -> HttpResponse {
 
 async fn home_page(visit: &Visit) -> Result<Reply, Error> {
     let (app, t) = (visit.app(), visit.texts());
-    let concerts: Vec<ConcertId> = app.events.concerts().keys().copied().collect();
-    let mut cards = Vec::new();
-    for id in concerts {
-        let concert = concerts::find(app, id).await?;
-        if concert.concert.status != Status::Closed {
-            cards.push(concert);
-        }
-    }
+    let now = Utc::now();
+    // Only what can still be booked is looked at: the rest would be kept fresh for nothing.
+    let concerts = app.events.concerts();
+    let mut open: Vec<_> = concerts.values().filter(|concert| concert.closes_at > now).collect();
+    open.sort_by_key(|concert| (concert.opens_at > now, concert.opens_at));
+    let cards = join_all(open.iter().take(SHOWN).map(|concert| concerts::find(app, concert.id))).await;
+    let mut cards = readable(cards);
     // What can be bought now comes first.
     cards.sort_by_key(|card| {
         (card.concert.status != Status::OnSale, card.dates.first().and_then(|date| date.starts_at))
     });
-    cards.truncate(SHOWN);
-    let mut alone = Vec::new();
-    let mut events: Vec<Arc<Event>> =
-        app.events.all().into_iter().filter(|event| event.facts().concert.is_none()).collect();
+    let alone = |event: &Arc<Event>| event.facts().concert.is_none() && event.booking() != Booking::Over;
+    let mut events: Vec<Arc<Event>> = app.events.all().into_iter().filter(alone).collect();
     events.sort_by_key(|event| event.id);
-    for event in events {
-        let view = concerts::event(app, &event).await?;
-        if view.date.status != Status::Closed {
-            alone.push(view);
-        }
-    }
-    let sold_out = rankings::sold_out(app, RANKS).await?;
-    let best = rankings::best_selling(app, Period::All, RANKS).await?;
+    let alone = readable(join_all(events.iter().take(SHOWN).map(|event| concerts::event(app, event))).await);
+    let sold_out = readable(vec![rankings::sold_out(app, RANKS).await]).concat();
+    let best = readable(vec![rankings::best_selling(app, Period::All, RANKS).await]).concat();
     let main = html! {
         div.hero { h1 { "ZTicket" } p.lead { (t.home_lead) } }
         section aria-labelledby="on" {
@@ -96,6 +88,13 @@ async fn home_page(visit: &Visit) -> Result<Reply, Error> {
         }
     };
     Ok(Reply::page(t.concerts, main))
+}
+
+/// One part that cannot be read now does not take the rest of the page with it.
+fn readable<T>(parts: Vec<Result<T, Error>>) -> Vec<T> {
+    let noted =
+        parts.into_iter().map(|part| part.inspect_err(|error| tracing::warn!(%error, "left out of the home page")));
+    noted.filter_map(Result::ok).collect()
 }
 
 fn card_of(visit: &Visit, card: &ConcertDetails) -> Markup {

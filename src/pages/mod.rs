@@ -48,13 +48,15 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 
 pub fn routes(config: &mut ServiceConfig, app: &Arc<App>) {
     let page = |pattern: &str| path(app, "", pattern, "GET, HEAD");
-    let form = |pattern: &str| path(app, "", pattern, "POST");
+    // Whoever comes to the address of a form by a link is sent to the page it stands on.
+    let form = |pattern: &str| path(app, "", pattern, "GET, HEAD, POST").route(get(to_page));
     config
         .service(page("/").route(get(concerts::home)))
         .service(page("/concerts/{concert}").route(get(concerts::concert)))
         .service(page("/events/{event}").route(get(concerts::event)))
         .service(form("/events/{event}/join").route(post(queue::join)))
         .service(page("/events/{event}/queue").route(get(queue::page)))
+        .service(form("/events/{event}/queue/place").route(post(queue::take_place)))
         .service(form("/events/{event}/leave").route(post(queue::leave)))
         .service(page("/events/{event}/seats").route(get(seats::page)))
         .service(form("/events/{event}/seats/hold").route(post(seats::hold)))
@@ -217,8 +219,10 @@ impl Visit {
             status if status.is_server_error() => (t.error_500, t.error_500_hint),
             _ => (t.error_400, t.error_400_hint),
         };
-        Reply::page(title, layout::notice(self, title, hint, status == StatusCode::SERVICE_UNAVAILABLE))
-            .with_status(status)
+        let away = status == StatusCode::SERVICE_UNAVAILABLE;
+        let reply = Reply::page(title, layout::notice(self, title, hint, away)).with_status(status);
+        // Who waits with hands off comes back by itself; a form is not sent again.
+        if away && self.request.method().is_safe() { reply.again_after(5) } else { reply }
     }
 }
 
@@ -308,6 +312,11 @@ fn own_path(to: Option<&str>, otherwise: &str) -> String {
         to.starts_with('/') && !to.starts_with("//") && to.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\')
     };
     to.filter(own).unwrap_or(otherwise).to_owned()
+}
+
+async fn to_page(visit: Visit) -> HttpResponse {
+    let page = visit.request.path().rsplit_once('/').map_or("/", |(page, _)| page);
+    visit.answer(Ok(Reply::see(own_path(Some(page), "/"))))
 }
 
 #[derive(Default, serde::Deserialize)]

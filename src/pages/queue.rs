@@ -19,6 +19,11 @@ use crate::token::Token;
 #[derive(Deserialize)]
 pub struct Nothing {}
 
+#[derive(Deserialize)]
+pub struct Place {
+    place: String,
+}
+
 #[derive(Default, Deserialize)]
 struct Link {
     place: Option<String>,
@@ -36,10 +41,13 @@ pub async fn join(visit: Visit, Posted(form): Posted<Nothing>) -> HttpResponse {
 async fn join_line(visit: &Visit, event: &Arc<Event>) -> Result<Reply, Error> {
     let queue = format!("/events/{}/queue", event.id);
     // Who has a place keeps it, however often the button is pressed.
-    if let Some((token, _)) = visit.place(event)
-        && line::status(visit.app(), event, token).await.is_ok()
-    {
-        return Ok(Reply::see(queue));
+    if let Some((token, _)) = visit.place(event) {
+        match line::status(visit.app(), event, token).await {
+            Ok(_) => return Ok(Reply::see(queue)),
+            // Not known is not over.
+            Err(error) if error.is_fault() => return Err(error),
+            Err(_) => {}
+        }
     }
     match line::enter(&visit.lane, event, visit.person().await?).await {
         Ok(status) => {
@@ -87,9 +95,15 @@ async fn queue_page(visit: &Visit) -> Result<Reply, Error> {
     let event = visit.event().await?;
     let path = format!("/events/{}", event.id);
     if let Some(place) = visit.query::<Link>().place {
-        // A place that was taken along from another device.
+        // Asked for first: a link from someone else must not put their place in one's own stead.
         let token = event.open(&place).ok_or(Error::TokenNotFound)?;
-        return Ok(Reply::see(format!("{path}/queue")).with_cookie(visit.remember_place(token, None)));
+        let take = html! {
+            form method="post" action={ (path) "/queue/place" } {
+                input type="hidden" name="place" value=(token.uuid());
+                button.button.primary type="submit" { (t.take_place) }
+            }
+        };
+        return Ok(Reply::page(t.take_place_title, state(visit, &event, t.take_place_title, t.take_place_hint, take)));
     }
     let Some((token, first)) = visit.place(&event) else {
         let join = join_button(&event, t.join);
@@ -124,6 +138,17 @@ async fn queue_page(visit: &Visit) -> Result<Reply, Error> {
         }
         Err(error) => closed_door(visit, &event, error),
     }
+}
+
+/// A place taken along from another device.
+pub async fn take_place(visit: Visit, Posted(form): Posted<Place>) -> HttpResponse {
+    let reply = async {
+        let Place { place } = form?;
+        let event = visit.event().await?;
+        let token = event.open(&place).ok_or(Error::TokenNotFound)?;
+        Ok(Reply::see(format!("/events/{}/queue", event.id)).with_cookie(visit.remember_place(token, None)))
+    };
+    visit.answer(reply.await)
 }
 
 /// A state of the line that is not waiting.
@@ -170,7 +195,7 @@ fn waiting(visit: &Visit, event: &Event, token: Token, first: Option<u64>, statu
     };
     let first = first.unwrap_or(*rank).max(*rank);
     // From where one joined to the door.
-    let done = if first > 1 { (first - rank) * 100 / (first - 1) } else { 0 };
+    let done = if first > 1 { (first - rank).saturating_mul(100) / (first - 1) } else { 0 };
     let here = visit.request.connection_info();
     let link = format!("{}://{}/events/{}/queue?place={}", here.scheme(), here.host(), event.id, token.uuid());
     let inside = html! {

@@ -88,7 +88,8 @@ async fn seat_page(visit: &Visit) -> Result<Reply, Error> {
         .collect();
     let main = html! {
         div #seats data-events={ "/api/queues/tokens/" (token.uuid()) "/events" } data-map={ "/api/events/" (event.id) "/seats" }
-            data-available=(t.available) data-held=(t.held) data-sold=(t.sold) data-hurry=(t.hurry) {
+            data-available=(t.available) data-held=(t.held) data-sold=(t.sold) data-hurry=(t.hurry)
+            data-version=(snapshot.meta.seats_version) {
             p.crumb { a href={ "/events/" (event.id) } { "← " (event.facts().title) } }
             h1 { (t.seats_title) }
             p.timer { span { (t.time_left) } " " (countdown(left)) }
@@ -345,57 +346,56 @@ fn map_path(event: &Event, view: Option<&str>) -> String {
     format!("/events/{}/seats{}", event.id, view.unwrap_or_default())
 }
 
-pub async fn hold(visit: Visit, Posted(form): Posted<OneSeat>) -> HttpResponse {
+/// Does what a form asks for a visitor with a place. Who has none is sent to the line.
+async fn with_place<T>(
+    visit: &Visit,
+    form: Result<T, Error>,
+    act: impl AsyncFnOnce(T, &Arc<Event>, Token) -> Result<Reply, Error>,
+) -> HttpResponse {
     let reply = async {
-        let OneSeat { seat, view } = form?;
+        let form = form?;
         let event = visit.event().await?;
-        let token = match token(&visit, &event) {
-            Ok(token) => token,
-            Err(reply) => return Ok(reply),
-        };
-        match seats::hold(&visit.lane, &event, token, &Party::one(seat)).await {
-            Ok(_) => Ok(Reply::see(map_path(&event, view.as_deref()))),
-            Err(error) => told(&event, view.as_deref(), error),
+        match token(visit, &event) {
+            Ok(token) => act(form, &event, token).await,
+            Err(reply) => Ok(reply),
         }
     };
     visit.answer(reply.await)
+}
+
+pub async fn hold(visit: Visit, Posted(form): Posted<OneSeat>) -> HttpResponse {
+    with_place(&visit, form, async |OneSeat { seat, view }, event, token| {
+        match seats::hold(&visit.lane, event, token, &Party::one(seat)).await {
+            Ok(_) => Ok(Reply::see(map_path(event, view.as_deref()))),
+            Err(error) => told(event, view.as_deref(), error),
+        }
+    })
+    .await
 }
 
 pub async fn release(visit: Visit, Posted(form): Posted<OneSeat>) -> HttpResponse {
-    let reply = async {
-        let OneSeat { seat, view } = form?;
-        let event = visit.event().await?;
-        let token = match token(&visit, &event) {
-            Ok(token) => token,
-            Err(reply) => return Ok(reply),
-        };
-        match seats::release(&visit.lane, &event, token, &[seat]).await {
+    with_place(&visit, form, async |OneSeat { seat, view }, event, token| {
+        match seats::release(&visit.lane, event, token, &[seat]).await {
             // Someone else has it by now: then it is given back as well.
-            Ok(()) | Err(Error::SeatsTaken(_)) => Ok(Reply::see(map_path(&event, view.as_deref()))),
+            Ok(()) | Err(Error::SeatsTaken(_)) => Ok(Reply::see(map_path(event, view.as_deref()))),
             Err(error) => Err(error),
         }
-    };
-    visit.answer(reply.await)
+    })
+    .await
 }
 
 pub async fn best(visit: Visit, Posted(form): Posted<BestSeats>) -> HttpResponse {
-    let reply = async {
-        let BestSeats { count, section } = form?;
-        let event = visit.event().await?;
-        let token = match token(&visit, &event) {
-            Ok(token) => token,
-            Err(reply) => return Ok(reply),
-        };
+    with_place(&visit, form, async |BestSeats { count, section }, event, token| {
         let section = section.filter(|section| !section.is_empty());
-        match seats::best(&visit.lane, &event, token, &Wish { count, section: section.clone() }).await {
+        match seats::best(&visit.lane, event, token, &Wish { count, section: section.clone() }).await {
             Ok(held) => {
-                let view = held.seat_numbers.first().and_then(|seat| section_of(&event, *seat));
-                Ok(Reply::see(map_path(&event, view.filter(|_| event.seats.len() > AT_ONCE).as_deref())))
+                let view = held.seat_numbers.first().and_then(|seat| section_of(event, *seat));
+                Ok(Reply::see(map_path(event, view.filter(|_| event.seats.len() > AT_ONCE).as_deref())))
             }
-            Err(error) => told(&event, section.as_deref(), error),
+            Err(error) => told(event, section.as_deref(), error),
         }
-    };
-    visit.answer(reply.await)
+    })
+    .await
 }
 
 fn section_of(event: &Event, seat: SeatNumber) -> Option<String> {
@@ -404,17 +404,11 @@ fn section_of(event: &Event, seat: SeatNumber) -> Option<String> {
 }
 
 pub async fn pay(visit: Visit, Posted(form): Posted<Basket>) -> HttpResponse {
-    let reply = async {
-        let Basket { seats } = form?;
-        let event: Arc<Event> = visit.event().await?;
-        let token = match token(&visit, &event) {
-            Ok(token) => token,
-            Err(reply) => return Ok(reply),
-        };
+    with_place(&visit, form, async |Basket { seats }, event, token| {
         let seats: Result<Vec<SeatNumber>, _> = seats.split(',').map(str::parse).collect();
         let party = Party::new(seats.map_err(|_| Error::InvalidSeat)?)?;
         let map = format!("/events/{}/seats", event.id);
-        match tickets::buy(&visit.lane, &event, token, visit.person().await?, &party).await {
+        match tickets::buy(&visit.lane, event, token, visit.person().await?, &party).await {
             Ok(tickets) => {
                 let ticket = tickets.first().ok_or_else(|| Error::Internal("a sale without a ticket".to_owned()))?;
                 Ok(Reply::see(format!("/tickets/{}?new=1", ticket.ticket_id)))
@@ -423,8 +417,8 @@ pub async fn pay(visit: Visit, Posted(form): Posted<Basket>) -> HttpResponse {
                 Ok(Reply::see(format!("/account?need={total}&next={}", encode(&map))))
             }
             Err(Error::Unauthorized(_)) => Ok(Reply::see(format!("/account?next={}", encode(&map)))),
-            Err(error) => told(&event, None, error),
+            Err(error) => told(event, None, error),
         }
-    };
-    visit.answer(reply.await)
+    })
+    .await
 }

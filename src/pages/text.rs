@@ -148,6 +148,9 @@ texts! {
     leave: "Leave the line", "줄에서 나가기";
     other_device: "Take my place to another device", "다른 기기에서 이어 하기";
     other_device_hint: "Open this link there. Whoever has it has your place.", "그 기기에서 이 링크를 여세요. 링크를 가진 사람이 내 순서를 갖게 됩니다.";
+    take_place_title: "Go on with a place from another device?", "다른 기기의 순서로 이어 할까요?";
+    take_place_hint: "This replaces the place you may have here. Do it only with a link of your own.", "여기에 있던 순서는 이 순서로 바뀝니다. 내가 만든 링크일 때만 계속하세요.";
+    take_place: "Go on with this place", "이 순서로 계속하기";
     pause_title: "Paused for a moment", "잠시 멈췄습니다";
     pause_hint: "Nobody is let in right now. Your place is kept.", "지금은 아무도 입장하지 않습니다. 내 순서는 그대로입니다.";
     your_turn: "It is your turn", "내 차례입니다";

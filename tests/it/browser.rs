@@ -216,7 +216,9 @@ async fn reloading_going_back_and_pressing_twice_are_safe() {
     let link = tab.eval("document.querySelector('details a.link').href").await;
     let other = house.visitor().await;
     other.open(link.as_str().unwrap()).await;
-    other.at("/events/1/queue").await;
+    other.reads("Go on with a place from another device?").await;
+    other.click("form[action$='/place'] button").await;
+    other.sees("#rank").await;
     assert_eq!(other.text("#rank").await, "1");
     assert_eq!(other.eval("location.search").await, "", "the place does not stay in the address");
 
@@ -250,23 +252,53 @@ async fn who_was_slower_is_told_and_offered_the_nearest_seat() {
     tab.click("form[action$='/join'] button").await;
     tab.at("/events/1/seats").await;
     tab.sees("#s5.available").await;
-    // Someone takes the seat just before the click lands: the page still shows it free.
-    tab.eval("document.querySelector('#seats').remove = () => {}; EventSource.prototype.close.call").await;
+    // Someone takes the seat just before the click lands: the map still shows it free, because it cannot be refreshed.
+    tab.eval("document.querySelector('#seats').dataset.map = '/api/events/1/seats/none'").await;
     let rival = house.app.enter().await;
     crate::support::eventually("the rival is inside", async || {
         (house.app.status(&rival).await.1["status"] == "ACTIVE").then_some(())
     })
     .await;
     house.app.hold(&rival, 5).await;
-    let request =
-        "fetch('/events/1/seats/hold', { method: 'POST', body: new URLSearchParams({ seat: '5' }) }).then(r => r.url)";
-    let answered = tab.eval(request).await;
-    tab.open(answered.as_str().unwrap()).await;
+    tab.click("#s5").await;
     tab.reads("Someone was faster: A5 is taken.").await;
     tab.shot("seat-taken").await;
+    assert_eq!(tab.eval("document.activeElement.getAttribute('role')").await, "alert", "the focus is on the news");
     tab.click("[role=alert] button").await;
     tab.sees("#s4.mine").await;
-    house.quiet(&tab);
+    let complaints = tab.complaints(&house.app.url(""));
+    assert!(complaints.iter().all(|text| text.contains("404")), "{complaints:?}");
+    house.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_redis_is_away_the_page_stays_and_goes_on_by_itself() {
+    let Some(mut house) = house(|_| {}).await else { return };
+    let (inside, waiting) = (house.visitor().await, house.visitor().await);
+    house.go(&inside, "/events/1").await;
+    inside.click("form[action$='/join'] button").await;
+    inside.at("/events/1/seats").await;
+    house.set(1, &[("state", "paused")]).await;
+    house.go(&waiting, "/events/1").await;
+    waiting.click("form[action$='/join'] button").await;
+    waiting.reads("Paused for a moment").await;
+    house.app.redis.save().await;
+    house.app.redis.kill();
+    inside.click("#s3").await;
+    inside.reads("No connection").await;
+    inside.sees("#s3.available").await;
+    house.app.redis.restart().await;
+    // Each web worker finds out by itself that its connection broke, and says so once.
+    crate::support::eventually("the seat can be held again", async || {
+        if inside.eval("Boolean(document.querySelector('#s3.available'))").await == true {
+            inside.click("#s3").await;
+            inside.until("!document.querySelector('[aria-busy]')").await;
+        }
+        (inside.eval("Boolean(document.querySelector('#s3.mine'))").await == true).then_some(())
+    })
+    .await;
+    house.set(1, &[("state", "open")]).await;
+    waiting.at("/events/1/seats").await;
     house.finish().await;
 }
 

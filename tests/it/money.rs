@@ -389,6 +389,7 @@ async fn what_belongs_to_others_is_out_of_reach() {
         "TICKET_NOT_FOUND",
     );
     assert_eq!(as_visitor(Method::GET, 0).await.0, 200, "the place that bought sees it");
+    is(&as_visitor(Method::DELETE, 0).await, 401, "UNAUTHORIZED");
     assert_eq!(answer(app.as_person(&owner, Method::GET, &path)).await.0, 200, "and the person");
 
     for path in ["/api/users/me", "/api/users/me/balance", "/api/users/me/tickets", "/api/users/me/payments"] {

@@ -6,60 +6,97 @@ const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
 // What ends with the content it was made for.
 let stops = [];
 const whenGone = (stop) => stops.push(stop);
+// Counts what was shown and sent: an answer to something older is not shown any more.
+let life = 0;
+function end() {
+  life += 1;
+  stops.splice(0).forEach((stop) => stop());
+}
+
+// Goes to another page. Nothing that is heard meanwhile may lead elsewhere.
+function leave(url) {
+  end();
+  location.assign(url);
+}
 
 // --- Content that is replaced without loading the page.
 
+const elsewhere = (response) => response.redirected && new URL(response.url).pathname !== location.pathname;
+
 async function replace(response) {
+  const mine = life;
   const page = new DOMParser().parseFromString(await response.text(), 'text/html');
+  if (mine !== life) return;
   const fresh = $('main', page);
-  if (!fresh) return location.assign(response.url);
-  const focused = document.activeElement && document.activeElement.id;
+  if (!fresh) return leave(response.url);
+  const focused = document.activeElement;
   const scrolled = $$('.rows').map((rows) => rows.scrollLeft);
-  stops.splice(0).forEach((stop) => stop());
+  end();
   $('main').replaceChildren(...fresh.childNodes);
   document.title = page.title;
   history.replaceState(null, '', response.url);
   $$('.rows').forEach((rows, at) => { rows.scrollLeft = scrolled[at] || 0; });
   start();
-  const alert = $('[role=alert]');
-  const before = focused && document.getElementById(focused);
-  if (before && !before.disabled) before.focus({ preventScroll: true });
-  else if (alert) { alert.tabIndex = -1; alert.focus(); }
+  if (document.activeElement === focused) return;
+  // Where one was, or else where the change is.
+  const again = focused && focused.id && document.getElementById(focused.id);
+  const to = again && !again.disabled ? again : $('[role=alert]') || $('#basket') || $('main');
+  if (to.matches('[role=alert]')) to.tabIndex = -1;
+  to.focus({ preventScroll: Boolean(again) });
 }
 
+// The page as it is now. What cannot be had is asked for again.
 async function show(url) {
-  const response = await fetch(url, { headers: { Accept: 'text/html' } });
-  const there = new URL(response.url);
-  // Another page than asked for: its own address, its own history.
-  if (there.pathname !== new URL(url, location.href).pathname) return location.assign(response.url);
-  return replace(response);
+  const mine = life;
+  try {
+    const response = await fetch(url, { headers: { Accept: 'text/html' } });
+    if (mine !== life) return;
+    if (response.status < 500) {
+      offline(false);
+      if (elsewhere(response)) return leave(response.url);
+      return await replace(response);
+    }
+  } catch {
+    // No connection: as with an answer that is none.
+  }
+  if (mine !== life) return;
+  offline(true);
+  const timer = setTimeout(() => show(url), 2000 + Math.random() * 2000);
+  whenGone(() => clearTimeout(timer));
 }
 
 document.addEventListener('submit', async (event) => {
   const form = event.target;
   if (form.dataset.busy) return event.preventDefault();
   form.dataset.busy = 'true';
-  if (event.submitter) event.submitter.setAttribute('aria-busy', 'true');
+  const button = event.submitter;
+  const free = () => { delete form.dataset.busy; if (button) button.removeAttribute('aria-busy'); };
+  if (button) button.setAttribute('aria-busy', 'true');
   if (!('swap' in form.dataset)) {
-    // The browser goes on to the answer: news that arrive meanwhile, such as the end of this very visit, must not lead
-    // elsewhere.
-    stops.splice(0).forEach((stop) => stop());
-    // Back in the history the page lives again.
-    window.addEventListener('pageshow', () => { delete form.dataset.busy; start(); }, { once: true });
+    // The browser goes on to the answer. News that arrive meanwhile, such as the end of this very visit, must not lead
+    // elsewhere. Should it be stopped, the button works again.
+    end();
+    setTimeout(free, 10000);
     return;
   }
   event.preventDefault();
-  const action = (event.submitter && event.submitter.getAttribute('formaction')) || form.getAttribute('action');
+  const mine = ++life;
+  const action = (button && button.getAttribute('formaction')) || form.getAttribute('action');
   try {
-    const response = await fetch(action, { method: 'POST', body: new URLSearchParams(new FormData(form, event.submitter)) });
-    if (new URL(response.url).pathname !== location.pathname) return location.assign(response.url);
+    const response = await fetch(action, { method: 'POST', body: new URLSearchParams(new FormData(form, button)) });
+    if (mine !== life) return;
+    if (elsewhere(response)) return leave(response.url);
+    if (!response.redirected) throw new Error('no answer to show');
+    offline(false);
     await replace(response);
   } catch {
-    offline(true);
-    delete form.dataset.busy;
-    if (event.submitter) event.submitter.removeAttribute('aria-busy');
+    free();
+    if (mine === life) offline(true);
   }
 });
+
+// From the history a page comes as it was left; the sale has gone on.
+window.addEventListener('pageshow', (event) => { if (event.persisted) location.reload(); });
 
 // --- Time that runs down.
 
@@ -85,7 +122,8 @@ function countdowns() {
       if (left === 0 && !over) {
         over = true;
         // A moment later, so that the server agrees.
-        setTimeout(() => show(location.href), 1200);
+        const later = setTimeout(() => show(location.href), 1200);
+        whenGone(() => clearTimeout(later));
       }
     }
   };
@@ -109,22 +147,23 @@ function say(text, atMostEvery = 0) {
 function listen(events, status, heard) {
   let source = null;
   let timer = null;
+  let watch = null;
+  let release = null;
   let gone = false;
-  whenGone(() => { gone = true; clearTimeout(timer); if (source) source.close(); });
+  whenGone(() => { gone = true; clearTimeout(timer); close(); });
 
   const poll = (after) => {
     clearTimeout(timer);
     timer = setTimeout(async () => {
       try {
         const response = await fetch(status, { cache: 'no-store' });
-        if (gone) return;
         const body = await response.json();
+        if (gone) return;
         if (response.status >= 500) return poll(2000 + Math.random() * 2000);
         offline(false);
-        if (!response.ok) return heard({ status: body.code });
-        heard(body);
-        if (gone) return;
-        if (body.push || body.status === 'ACTIVE') return open();
+        heard(response.ok ? body : { status: body.code });
+        if (gone || !response.ok) return;
+        if (body.push || body.status === 'ACTIVE') return open(body.pollAfterMs);
         poll(body.pollAfterMs);
       } catch {
         if (gone) return;
@@ -133,11 +172,25 @@ function listen(events, status, heard) {
       }
     }, after);
   };
-  const open = () => {
-    if (source || !window.EventSource) return window.EventSource || poll(2000);
+  // One stream for all tabs of a browser: it has few connections to a server, and a page needs one too.
+  const open = async (otherwise) => {
+    if (source) return;
+    if (!window.EventSource) return poll(otherwise);
+    if (navigator.locks) {
+      const free = await new Promise((answer) => {
+        navigator.locks.request('stream', { ifAvailable: true }, (lock) => {
+          answer(Boolean(lock));
+          return lock && new Promise((done) => { release = done; });
+        });
+      });
+      if (gone) return release && release();
+      if (!free) return poll(otherwise);
+    }
     source = new EventSource(events);
+    awake();
     source.addEventListener('status', (event) => {
       offline(false);
+      awake();
       const body = JSON.parse(event.data);
       heard(body);
       if (!gone && body.push === false) { close(); poll(body.pollAfterMs); }
@@ -145,7 +198,14 @@ function listen(events, status, heard) {
     source.addEventListener('end', (event) => { close(); heard({ status: JSON.parse(event.data).code }); });
     source.addEventListener('error', () => { close(); if (!gone) poll(500 + Math.random() * 1500); });
   };
-  const close = () => { if (source) source.close(); source = null; };
+  // The server speaks every 15 seconds: a stream that does not is none.
+  const awake = () => { clearTimeout(watch); watch = setTimeout(() => { close(); poll(0); }, 25000); };
+  const close = () => {
+    clearTimeout(watch);
+    if (source) source.close();
+    if (release) release();
+    source = release = null;
+  };
   return { poll, open };
 }
 
@@ -172,7 +232,7 @@ function queue() {
     if (now.status === 'ACTIVE') {
       document.title = `${box.dataset.turn} · ZTicket`;
       say(box.dataset.turn);
-      return location.assign(box.dataset.seats);
+      return leave(box.dataset.seats);
     }
     const kind = now.status === 'WAITING';
     if (kind !== waiting || Boolean(now.pause) !== paused || (!kind && now.status !== 'SOLD_OUT')) return show(location.href);
@@ -210,24 +270,33 @@ function queue() {
 function seats() {
   const box = $('#seats');
   if (!box) return;
-  let version = null;
+  let version = Number(box.dataset.version);
   let busy = false;
+  let again = false;
+  const rove = arrows();
   const status = box.dataset.events.replace(/\/events$/, '');
   const ears = listen(box.dataset.events, status, (now) => {
     if (now.status !== 'ACTIVE') return show(location.href);
-    if (version !== null && now.seatsVersion !== version) refresh();
+    if (now.seatsVersion !== version) refresh();
     version = now.seatsVersion;
   });
   async function refresh() {
-    if (busy || !$('.hall')) return;
+    if (!$('.hall')) return;
+    again = busy;
+    if (busy) return;
     busy = true;
     try {
       // The browser asks whether it changed, and mostly has it.
       const response = await fetch(box.dataset.map, { cache: 'no-cache' });
-      if (response.ok) (await response.json()).forEach(seat);
-    } finally {
-      busy = false;
+      if (response.ok && box.isConnected) {
+        (await response.json()).forEach(seat);
+        rove();
+      }
+    } catch {
+      // The next change tries again.
     }
+    busy = false;
+    if (again) refresh();
   }
   function seat({ seatNumber, label, status: state }) {
     const button = document.getElementById(`s${seatNumber}`);
@@ -236,21 +305,25 @@ function seats() {
     button.disabled = state !== 'available';
     button.setAttribute('aria-label', `${label}, ${box.dataset[state]}`);
   }
-  ears.open();
-  arrows();
+  ears.open(2000);
 }
 
-// One stop for the tab key in the whole map; the arrows go from seat to seat.
+// One stop for the tab key in the whole map; the arrows go from seat to seat. Returns what to call when seats changed.
 function arrows() {
   const rows = $$('.hall .row').map((row) => $$('button.seat', row));
   const all = rows.flat();
-  if (!all.length) return;
-  const first = all.find((seat) => !seat.disabled) || all[0];
-  all.forEach((seat) => { seat.tabIndex = seat === first ? 0 : -1; });
+  if (!all.length) return () => {};
+  let stop = null;
+  const halt = (seat) => {
+    all.forEach((other) => { other.tabIndex = other === seat ? 0 : -1; });
+    stop = seat;
+  };
   const middle = (seat) => { const box = seat.getBoundingClientRect(); return box.left + box.width / 2; };
   const near = (row, x) => row.filter((seat) => !seat.disabled).sort((a, b) => Math.abs(middle(a) - x) - Math.abs(middle(b) - x))[0];
+  const rowOf = (seat) => rows.findIndex((row) => row.includes(seat));
+  halt(all.find((seat) => !seat.disabled) || all[0]);
   $('.hall').addEventListener('keydown', (event) => {
-    const at = rows.findIndex((row) => row.includes(event.target));
+    const at = rowOf(event.target);
     if (at < 0) return;
     const free = rows[at].filter((seat) => !seat.disabled || seat === event.target);
     const here = free.indexOf(event.target);
@@ -262,10 +335,20 @@ function arrows() {
     else return;
     event.preventDefault();
     if (!to) return;
-    all.forEach((seat) => { seat.tabIndex = -1; });
-    to.tabIndex = 0;
+    halt(to);
     to.focus();
   });
+  return () => {
+    if (!stop.disabled) return;
+    // Taken by someone while one stood there: on to the nearest that is free.
+    const at = rowOf(stop);
+    const byDistance = [...rows.keys()].sort((a, b) => Math.abs(a - at) - Math.abs(b - at));
+    const to = byDistance.map((row) => near(rows[row], middle(stop))).find(Boolean);
+    if (!to) return;
+    const focused = document.activeElement === stop || document.activeElement === document.body;
+    halt(to);
+    if (focused) to.focus({ preventScroll: true });
+  };
 }
 
 function start() {

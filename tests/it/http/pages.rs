@@ -92,6 +92,24 @@ async fn a_form_from_elsewhere_or_without_its_fields_is_refused() {
         assert_eq!(post(&app, path, body, &[]).await.status(), 400, "{path}");
     }
     assert_eq!(app.meta("entered").await, 0);
+    for (form, page) in
+        [("/events/1/join", "/events/1"), ("/events/1/seats/pay", "/events/1/seats"), ("/account/charge", "/account")]
+    {
+        assert_eq!(get(&app, form).await.headers()["location"], page, "{form}");
+    }
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_link_alone_does_not_change_the_place() {
+    let app = TestApp::by_hand(|_| {}).await;
+    let visitor = app.enter().await;
+    app.look().await;
+    let page = get(&app, &format!("/events/1/queue?place={}", visitor.0)).await;
+    assert_eq!((page.status().as_u16(), page.headers().get("set-cookie")), (200, None));
+    let taken = post(&app, "/events/1/queue/place", &format!("place={}", visitor.0), &[]).await;
+    assert!(cookie(&taken).starts_with(&format!("zt_place_1={}", visitor.0)));
+    assert_eq!(post(&app, "/events/1/queue/place", "place=x", &[]).await.status(), 404);
     app.finish().await;
 }
 

@@ -61,7 +61,7 @@ impl Browser {
             eprintln!("*** SKIPPED: no Chromium; run the tests with `make test`, which finds or installs one ***");
             return None;
         };
-        let profile = tempfile::tempdir().unwrap();
+        let profile = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let process = Command::new(program)
             .args(FLAGS)
             .arg(format!("--user-data-dir={}", profile.path().display()))
