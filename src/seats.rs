@@ -1,18 +1,16 @@
 //! Stage 3: the seat map, and lending seats to people inside.
 
 use std::collections::BTreeSet;
-use std::io::Write;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use serde::{Deserialize, Serialize};
 
 use crate::app::{App, Lane};
 use crate::error::Error;
 use crate::events::Event;
+use crate::http::gzip;
 use crate::ids::{Place, SeatNumber};
 use crate::redis::scripts::{Hold, Release, SeatState};
 use crate::snapshot::{self, SeatMap, Snapshot, Standing};
@@ -157,17 +155,11 @@ impl Rendered {
             _ if !gzip => Ok(self.json.clone()),
             Some(bytes) => Ok(bytes.clone()),
             None => {
-                let bytes = compress(&self.json).map_err(|error| Error::Internal(error.to_string()))?;
+                let bytes = gzip::compress(&self.json)?;
                 Ok(self.gzip.get_or_init(|| bytes).clone())
             }
         }
     }
-}
-
-fn compress(bytes: &[u8]) -> std::io::Result<Bytes> {
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-    encoder.write_all(bytes)?;
-    encoder.finish().map(Bytes::from)
 }
 
 fn render(event: &Event, snapshot: &Snapshot, mine: &BTreeSet<SeatNumber>) -> Result<Rendered, Error> {

@@ -2,6 +2,7 @@
 
 mod concerts;
 mod extract;
+pub mod gzip;
 mod management;
 mod measured;
 mod queue;

@@ -1,16 +1,14 @@
 //! `/seats`: stage 3.
 
 use actix_web::HttpResponse;
-use actix_web::http::header::{
-    AcceptEncoding, CACHE_CONTROL, CONTENT_ENCODING, ETAG, Encoding, EntityTag, Header, IfNoneMatch, VARY,
-};
+use actix_web::http::header::{CACHE_CONTROL, CONTENT_ENCODING, ETAG, EntityTag, Header, IfNoneMatch, VARY};
 use actix_web::web::Data;
 use serde::Deserialize;
 
 use crate::app::Lane;
 use crate::error::Error;
 use crate::http::extract::{About, Body, Looker, Part, Visitor};
-use crate::http::{no_content, private};
+use crate::http::{gzip, no_content, private};
 use crate::ids::SeatNumber;
 use crate::seats::{self, Party, Wish};
 
@@ -40,17 +38,11 @@ pub async fn map(
     if known {
         return Ok(response.finish());
     }
-    let gzip = takes_gzip(&request);
+    let gzip = gzip::accepted(&request);
     if gzip {
         response.insert_header((CONTENT_ENCODING, "gzip"));
     }
     Ok(response.content_type("application/json").body(map.json(gzip)?))
-}
-
-fn takes_gzip(request: &actix_web::HttpRequest) -> bool {
-    let supported = [Encoding::gzip(), Encoding::identity()];
-    let accepted = AcceptEncoding::parse(request).ok();
-    accepted.and_then(|accepted| accepted.negotiate(supported.iter())) == Some(Encoding::gzip())
 }
 
 pub async fn available(lane: Data<Lane>, About(event): About) -> Result<HttpResponse, Error> {

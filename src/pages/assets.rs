@@ -3,9 +3,11 @@
 use std::sync::LazyLock;
 
 use actix_web::HttpResponse;
-use actix_web::http::header::{CACHE_CONTROL, X_CONTENT_TYPE_OPTIONS};
+use actix_web::http::header::{CACHE_CONTROL, CONTENT_ENCODING, VARY, X_CONTENT_TYPE_OPTIONS};
+use bytes::Bytes;
 
 use crate::error::Error;
+use crate::http::gzip;
 use crate::pages::Visit;
 
 pub struct Asset {
@@ -13,6 +15,8 @@ pub struct Asset {
     kind: &'static str,
     /// Such as style-0a1b2c3d.css.
     name: LazyLock<String>,
+    /// `None` where it could not be compressed.
+    gzip: LazyLock<Option<Bytes>>,
 }
 
 macro_rules! asset {
@@ -24,6 +28,7 @@ macro_rules! asset {
                 let hash = blake3::hash(include_bytes!(concat!("assets/", $stem, ".", $ending))).to_hex();
                 format!("{}-{}.{}", $stem, hash.as_str().split_at(12).0, $ending)
             }),
+            gzip: LazyLock::new(|| gzip::compress(include_bytes!(concat!("assets/", $stem, ".", $ending))).ok()),
         }
     };
 }
@@ -43,9 +48,16 @@ pub async fn file(visit: Visit) -> HttpResponse {
     let Some(asset) = [&STYLE, &SCRIPT, &ICON].into_iter().find(|asset| *asset.name == wanted) else {
         return visit.answer(Err(Error::NotFound));
     };
-    HttpResponse::Ok()
+    let mut response = HttpResponse::Ok();
+    response
         .content_type(asset.kind)
         .insert_header((CACHE_CONTROL, "public, max-age=31536000, immutable"))
-        .insert_header((X_CONTENT_TYPE_OPTIONS, "nosniff"))
-        .body(asset.content)
+        .insert_header((VARY, "Accept-Encoding"))
+        .insert_header((X_CONTENT_TYPE_OPTIONS, "nosniff"));
+    match &*asset.gzip {
+        Some(small) if gzip::accepted(&visit.request) => {
+            response.insert_header((CONTENT_ENCODING, "gzip")).body(small.clone())
+        }
+        _ => response.body(asset.content),
+    }
 }

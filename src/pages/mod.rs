@@ -18,8 +18,8 @@ use actix_web::cookie::{Cookie, SameSite};
 use actix_web::dev::Payload;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{
-    ACCEPT, ACCEPT_LANGUAGE, CACHE_CONTROL, CONTENT_SECURITY_POLICY, HOST, LOCATION, ORIGIN, REFERRER_POLICY,
-    RETRY_AFTER, VARY, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+    ACCEPT, ACCEPT_LANGUAGE, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, HOST, LOCATION, ORIGIN,
+    REFERRER_POLICY, RETRY_AFTER, VARY, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 use actix_web::web::{Data, Form, Query, ServiceConfig};
 use actix_web::{FromRequest, HttpRequest, HttpResponse, ResponseError};
@@ -30,7 +30,7 @@ use serde::de::DeserializeOwned;
 use crate::app::{App, Lane};
 use crate::error::Error;
 use crate::events::Event;
-use crate::http::{get, path, post};
+use crate::http::{get, gzip, path, post};
 use crate::ids::{EventId, UserId};
 use crate::pages::text::{Lang, Texts};
 use crate::people;
@@ -41,6 +41,10 @@ const KEY: &str = "zt_key";
 const PLACE: &str = "zt_place_";
 /// Cookies outlast the sale they are for, so that a ticket can be looked at again.
 const REMEMBERED: Duration = Duration::days(90);
+
+/// Pages from this many bytes on, such as seat maps, are compressed. Smaller ones may show a secret beside something from
+/// the address, and their length should say nothing about it.
+const LARGE: usize = 32 * 1024;
 
 /// Scripts and styles come from this server alone, and nothing is written into the page that a browser would run.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
@@ -188,7 +192,7 @@ impl Visit {
         let mut response = HttpResponse::build(reply.status);
         response
             .insert_header((CACHE_CONTROL, "no-store"))
-            .insert_header((VARY, "Cookie, Accept-Language"))
+            .insert_header((VARY, "Cookie, Accept-Language, Accept-Encoding"))
             .insert_header((CONTENT_SECURITY_POLICY, POLICY))
             .insert_header((X_CONTENT_TYPE_OPTIONS, "nosniff"))
             .insert_header((X_FRAME_OPTIONS, "DENY"))
@@ -202,7 +206,12 @@ impl Visit {
                 if reply.status == StatusCode::SERVICE_UNAVAILABLE {
                     response.insert_header((RETRY_AFTER, "2"));
                 }
-                response.content_type("text/html; charset=utf-8").body(layout::shell(self, &page).into_string())
+                response.content_type("text/html; charset=utf-8");
+                let html = layout::shell(self, &page).into_string();
+                match (html.len() > LARGE && gzip::accepted(&self.request)).then(|| gzip::compress(html.as_bytes())) {
+                    Some(Ok(small)) => response.insert_header((CONTENT_ENCODING, "gzip")).body(small),
+                    _ => response.body(html),
+                }
             }
         }
     }

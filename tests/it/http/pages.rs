@@ -150,6 +150,21 @@ async fn what_is_typed_in_is_shown_as_text() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_large_seat_map_is_compressed_and_a_small_page_is_not() {
+    let app = TestApp::by_hand(|config| config.seat_count = 400).await;
+    let visitor = app.inside().await;
+    let ask = |path: &str| {
+        let request = browser().get(app.url(path)).header("Accept-Encoding", "gzip");
+        request.header("Cookie", format!("zt_place_1={}", visitor.0)).send()
+    };
+    let map = ask("/events/1/seats").await.unwrap();
+    assert_eq!((map.status().as_u16(), map.headers()["content-encoding"].to_str().unwrap()), (200, "gzip"));
+    assert!(map.bytes().await.unwrap().len() < 16_000);
+    assert_eq!(ask("/account").await.unwrap().headers().get("content-encoding"), None);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn style_and_script_are_kept_for_good_under_a_name_of_their_content() {
     let app = TestApp::by_hand(|_| {}).await;
     app.look().await;
@@ -159,6 +174,9 @@ async fn style_and_script_are_kept_for_good_under_a_name_of_their_content() {
     let response = get(&app, style).await;
     assert_eq!(response.headers()["cache-control"], "public, max-age=31536000, immutable");
     assert_eq!(response.headers()["content-type"], "text/css; charset=utf-8");
+    let small = browser().get(app.url(style)).header("Accept-Encoding", "gzip").send().await.unwrap();
+    assert_eq!(small.headers()["content-encoding"], "gzip");
+    assert!(small.bytes().await.unwrap().len() * 2 < response.text().await.unwrap().len());
     assert_eq!(get(&app, "/assets/style-000000000000.css").await.status(), 404);
     app.finish().await;
 }
