@@ -101,7 +101,6 @@ pub struct Concert {
     pub description: String,
     pub opens_at: DateTime<Utc>,
     pub closes_at: DateTime<Utc>,
-    pub sold_out_at: Option<DateTime<Utc>>,
     pub dates: Vec<EventId>,
 }
 
@@ -275,7 +274,6 @@ impl Catalogue {
             description: row.description,
             opens_at: row.opens_at,
             closes_at: row.closes_at,
-            sold_out_at: row.sold_out_at,
             dates: Vec::new(),
         };
         // Events first: then the concert of each is among those read after, and with it the booking window.

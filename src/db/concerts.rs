@@ -18,7 +18,6 @@ pub struct ConcertRow {
     pub description: String,
     pub opens_at: DateTime<Utc>,
     pub closes_at: DateTime<Utc>,
-    pub sold_out_at: Option<DateTime<Utc>>,
 }
 
 #[derive(Debug, Insertable)]
