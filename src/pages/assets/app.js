@@ -301,6 +301,8 @@ function seats() {
   function seat({ seatNumber, label, status: state }) {
     const button = document.getElementById(`s${seatNumber}`);
     if (!button || button.classList.contains('mine') || button.classList.contains(state)) return;
+    // One's own hold is heard of before it is answered: the answer shows it.
+    if (button.hasAttribute('aria-busy')) return;
     button.className = `seat ${state}`;
     button.disabled = state !== 'available';
     button.setAttribute('aria-label', `${label}, ${box.dataset[state]}`);
