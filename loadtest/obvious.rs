@@ -14,12 +14,11 @@ use actix_web::http::header::{CACHE_CONTROL, HeaderValue};
 use actix_web::web::{self, Data, Path};
 use actix_web::{App, HttpResponse, HttpServer};
 use clap::Parser;
-use deadpool_redis::{Connection, Pool};
 use redis::aio::ConnectionLike;
 use redis::{AsyncCommands, RedisError};
 use serde::Serialize;
 use uuid::Uuid;
-use zticket::redis::Link;
+use zticket::redis::{Address, Link, Pool, Pooled};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -76,13 +75,13 @@ trait Connect: Sized + 'static {
 }
 
 impl Connect for Pool {
-    type Conn = Connection;
+    type Conn = Pooled;
 
     fn new(url: &str) -> Result<Self, zticket::error::Error> {
-        zticket::redis::pool(url)
+        zticket::redis::pool(&Address::parse(url)?)
     }
 
-    async fn connection(&self) -> actix_web::Result<Connection> {
+    async fn connection(&self) -> actix_web::Result<Pooled> {
         self.get().await.map_err(ErrorServiceUnavailable)
     }
 }
@@ -91,7 +90,7 @@ impl Connect for Link {
     type Conn = Link;
 
     fn new(url: &str) -> Result<Self, zticket::error::Error> {
-        zticket::redis::link(&redis::Client::open(url)?)
+        zticket::redis::link(&Address::parse(url)?)
     }
 
     async fn connection(&self) -> actix_web::Result<Link> {
@@ -179,7 +178,7 @@ async fn main() -> ExitCode {
 async fn run(cli: Cli) -> Result<(), Box<dyn std::error::Error>> {
     let url = std::env::var("REDIS_URL").map_err(|_| "REDIS_URL is not set")?;
     if let Some(count) = cli.fill {
-        return fill(&zticket::redis::pool(&url)?, count, cli.tokens).await;
+        return fill(&zticket::redis::pool(&Address::parse(&url)?)?, count, cli.tokens).await;
     }
     if cli.multiplex { serve::<Link>(cli.bind, url).await } else { serve::<Pool>(cli.bind, url).await }
 }

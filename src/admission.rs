@@ -8,18 +8,12 @@ use crate::error::Error;
 use crate::events::{Booking, Event};
 use crate::redis::scripts::Admit;
 use crate::restore;
-use crate::workers::each_event;
 
 /// How soon to ask again about an event that is being repaired.
 const REPAIRING: Duration = Duration::from_millis(100);
 
-/// One round over all events. Returns when the next one is due.
-pub async fn step(app: &Arc<App>) -> Result<Duration, Error> {
-    let longest = Duration::from_millis(app.config.policy.interval_ms);
-    each_event(app, longest, |event| async move { admit(app, &event).await }).await
-}
-
-async fn admit(app: &Arc<App>, event: &Arc<Event>) -> Result<Duration, Error> {
+/// One round. Returns when the next one is due.
+pub async fn step(app: &Arc<App>, event: &Arc<Event>) -> Result<Duration, Error> {
     let snapshot = event.snapshot.load_full();
     let interval_ms = snapshot.map_or(app.config.policy.interval_ms, |snapshot| snapshot.policy.interval_ms);
     let interval = Duration::from_millis(interval_ms);

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix_web::dev::ServerHandle;
 use tokio::runtime::Handle;
@@ -31,11 +32,14 @@ use crate::{db, house, http, restore, sync};
 /// Database connections of one server: sales are gathered, so a few do.
 const DB_CONNECTIONS: usize = 16;
 
+/// So long a request waits for what others do on its behalf.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
 /// Shared by all threads.
 pub struct App {
     pub config: Config,
     pub db: db::Pool,
-    pub redis: deadpool_redis::Pool,
+    pub redis: redis::Pool,
     pub scripts: Scripts,
     pub metrics: Arc<Metrics>,
     pub events: Catalogue,
@@ -52,17 +56,18 @@ pub struct App {
     pub unsettled: mpsc::UnboundedSender<Vec<sync::Due>>,
     /// Turns true when the server stops: open streams end then.
     pub stopping: watch::Sender<bool>,
-    client: ::redis::Client,
+    address: redis::Address,
 }
 
 impl App {
-    /// Runs work on pooled connections in the background runtime and waits for it. A caller that goes away does not
-    /// stop it halfway.
+    /// Runs work on pooled connections in the background runtime and waits for it, but not forever. A caller that goes
+    /// away or gives up does not stop it halfway.
     pub async fn run<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
-        self.runtime.spawn(work).await.map_err(|failed| Error::Internal(failed.to_string()))?
+        let done = tokio::time::timeout(PATIENCE, self.runtime.spawn(work)).await;
+        done.map_err(|_| Error::TooSlow("a request"))?.map_err(|failed| Error::Internal(failed.to_string()))?
     }
 }
 
@@ -76,7 +81,7 @@ pub struct Lane {
 
 impl Lane {
     pub fn new(app: Arc<App>) -> Result<Self, Error> {
-        let link = redis::link(&app.client)?;
+        let link = redis::link(&app.address)?;
         Ok(Self { app, link, entering: RefCell::default() })
     }
 
@@ -129,9 +134,13 @@ pub async fn start(config: Config, loops: Loops) -> Result<Server, Error> {
 
     let (app, unsettled) = build(config).await?;
     let settling = app.runtime.spawn(sync::settle_as_they_come(app.clone(), unsettled));
-    for event in app.events.all() {
-        restore::ready(&app, &event).await?;
-        restore::seed(&app, &event).await?;
+    // Where a part of a cluster is away, the rest is sold.
+    let (ready, mut away): (Vec<_>, Vec<_>) = workers::prepare(&app).await.into_iter().partition(Result::is_ok);
+    if let Some(error) = away.pop().and_then(Result::err) {
+        if ready.is_empty() {
+            return Err(error);
+        }
+        tracing::warn!(events = away.len() + 1, %error, "not ready in Redis yet, trying again");
     }
     // What servers before this one did not come to count.
     app.rankings.touch_all(app.events.concerts().keys().copied());
@@ -152,7 +161,8 @@ pub async fn build(config: Config) -> Result<(Arc<App>, mpsc::UnboundedReceiver<
         tracing::info!(migrations = ?applied, "the database was brought up to date");
     }
     let db = db::pool(&config.database_url, DB_CONNECTIONS)?;
-    let redis = redis::pool(&config.redis_url)?;
+    let address = redis::Address::parse(&config.redis_url)?;
+    let redis = redis::pool(&address)?;
     redis::check(&redis).await?;
     let metrics = Arc::new(Metrics::new().map_err(|error| Error::Internal(error.to_string()))?);
     let scripts = Scripts::new(metrics.clone());
@@ -179,7 +189,6 @@ pub async fn build(config: Config) -> Result<(Arc<App>, mpsc::UnboundedReceiver<
     runtime.spawn(selling);
     runtime.spawn(charging);
     runtime.spawn(finding);
-    let client = ::redis::Client::open(config.redis_url.as_str())?;
     let app = App {
         config,
         db,
@@ -196,7 +205,7 @@ pub async fn build(config: Config) -> Result<(Arc<App>, mpsc::UnboundedReceiver<
         seal,
         unsettled,
         stopping: watch::Sender::new(false),
-        client,
+        address,
     };
     Ok((Arc::new(app), to_settle))
 }

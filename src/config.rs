@@ -165,10 +165,7 @@ impl Vars {
 
     fn redis_url(&mut self, name: &str) -> Result<String, ConfigError> {
         let value = self.url(name, &["redis://", "redis+unix://", "unix://"])?;
-        if value.contains(',') {
-            return Err(ConfigError::new(name, "names several nodes: a Redis Cluster is not supported yet"));
-        }
-        match redis::Client::open(value.as_str()) {
+        match crate::redis::Address::parse(&value) {
             Ok(_) => Ok(value),
             Err(error) => Err(ConfigError::new(name, format!("cannot be read: {error}"))),
         }
@@ -255,7 +252,7 @@ mod tests {
     fn every_mistake_names_its_variable() {
         assert!(problem(&[("DATABASE_URL", "")]).starts_with("DATABASE_URL: is not set"));
         assert!(problem(&[("REDIS_URL", "http://h")]).starts_with("REDIS_URL: must start with redis://"));
-        assert!(problem(&[("REDIS_URL", "redis://a:1,redis://b:2")]).starts_with("REDIS_URL: names several nodes"));
+        assert!(problem(&[("REDIS_URL", "redis://a:1,redis://b:port")]).starts_with("REDIS_URL: cannot be read"));
         assert!(problem(&[("REDIS_URL", "redis://h:port")]).starts_with("REDIS_URL: cannot be read"));
         assert!(problem(&[("ZTICKET_BIND", "8080")]).starts_with("ZTICKET_BIND: must be an address"));
         assert!(

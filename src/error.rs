@@ -67,6 +67,9 @@ pub enum Error {
     /// More is waiting to be done than can be done soon.
     #[error("overloaded: {0}")]
     Overloaded(&'static str),
+    /// Not done in time. It may still be.
+    #[error("too slow: {0}")]
+    TooSlow(&'static str),
     /// What is known is too old to answer from.
     #[error("no fresh snapshot")]
     Stale,
@@ -134,6 +137,7 @@ impl Error {
             Self::PayloadTooLarge => (S::PAYLOAD_TOO_LARGE, "PAYLOAD_TOO_LARGE", "The request body is too large."),
             Self::Unready
             | Self::Overloaded(_)
+            | Self::TooSlow(_)
             | Self::Stale
             | Self::Redis(_)
             | Self::RedisPool(_)
@@ -271,6 +275,7 @@ mod tests {
             Error::PayloadTooLarge,
             Error::Unready,
             Error::Overloaded("cause"),
+            Error::TooSlow("cause"),
             Error::Stale,
             Error::Redis((redis::ErrorKind::Io, "cause").into()),
             Error::RedisPool(deadpool_redis::PoolError::Closed),

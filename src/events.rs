@@ -1,7 +1,7 @@
 //! The events this server knows, and what it keeps in memory about each.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -43,6 +43,7 @@ pub struct Event {
     signer: Signer,
     facts: ArcSwap<Facts>,
     asked: AtomicU64,
+    prepared: AtomicBool,
 }
 
 /// What an operator can change of an event while it is sold.
@@ -156,6 +157,15 @@ impl Event {
         if self.asked.load(Ordering::Relaxed) != now {
             self.asked.store(now, Ordering::Relaxed);
         }
+    }
+
+    /// Whether this server has seen it ready, with its settings seeded.
+    pub fn prepared(&self) -> bool {
+        self.prepared.load(Ordering::Relaxed)
+    }
+
+    pub fn set_prepared(&self) {
+        self.prepared.store(true, Ordering::Relaxed);
     }
 
     pub fn hot(&self) -> bool {
@@ -319,6 +329,7 @@ impl Catalogue {
             signer: Signer::new(id, salt, &self.master),
             facts: ArcSwap::from_pointee(facts),
             asked: AtomicU64::new(0),
+            prepared: AtomicBool::new(false),
         })
     }
 }

@@ -9,14 +9,12 @@ use crate::app::{App, Lane};
 use crate::error::Error;
 use crate::events::{Booking, Event};
 use crate::ids::{Place, UserId};
-use crate::policy::Policy;
 use crate::redis::Link;
 use crate::redis::gather::{Batch, Gather, Limits};
 use crate::redis::scripts::{Enter, Scripts};
 use crate::restore;
 use crate::snapshot::{self, Snapshot, Standing, State, UNSURE};
 use crate::token::Token;
-use crate::workers::each_event;
 
 /// Per web worker. One call at a time: two would only halve the batches.
 const ENTERING: Limits = Limits { waiting: 50_000, together: 511, at_once: 1 };
@@ -293,13 +291,10 @@ async fn enter_together(
 }
 
 /// One round of telling Redis who was heard from.
-pub async fn pulse_step(app: &App) -> Result<Duration, Error> {
-    each_event(app, Duration::from_secs(1), |event| async move {
-        let Some(snapshot) = event.snapshot.load_full() else { return Ok(Duration::MAX) };
-        pulse_event(app, &event, &snapshot).await?;
-        Ok(snapshot.policy.pulse_interval())
-    })
-    .await
+pub async fn pulse_step(app: &App, event: &Event) -> Result<Duration, Error> {
+    let Some(snapshot) = event.snapshot.load_full() else { return Ok(Duration::from_secs(1)) };
+    pulse_event(app, event, &snapshot).await?;
+    Ok(snapshot.policy.pulse_interval().min(Duration::from_secs(1)))
 }
 
 async fn pulse_event(app: &App, event: &Event, snapshot: &Snapshot) -> Result<(), Error> {
@@ -317,16 +312,11 @@ async fn pulse_event(app: &App, event: &Event, snapshot: &Snapshot) -> Result<()
 }
 
 /// One round of sweeping. The script decides whether it is time; it has to be asked at least once a slice.
-pub async fn sweep_step(app: &App) -> Result<Duration, Error> {
-    fn often(policy: &Policy) -> Duration {
-        (policy.slice() / 4).clamp(Duration::from_millis(5), Duration::from_secs(5))
+pub async fn sweep_step(app: &App, event: &Event) -> Result<Duration, Error> {
+    match app.scripts.sweep(&mut app.redis.get().await?, &event.keys).await {
+        Ok(_) | Err(Error::Unready) => {}
+        Err(error) => return Err(error),
     }
-    each_event(app, often(&app.config.policy), |event| async move {
-        match app.scripts.sweep(&mut app.redis.get().await?, &event.keys).await {
-            Ok(_) | Err(Error::Unready) => {}
-            Err(error) => return Err(error),
-        }
-        Ok(event.snapshot.load_full().map_or(Duration::MAX, |snapshot| often(&snapshot.policy)))
-    })
-    .await
+    let slice = event.snapshot.load().as_ref().map_or(app.config.policy.slice(), |snapshot| snapshot.policy.slice());
+    Ok((slice / 4).clamp(Duration::from_millis(5), Duration::from_secs(5)))
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use chrono::{DateTime, TimeDelta, Utc};
+use redis::aio::ConnectionLike;
 use serde::Serialize;
 
 use crate::app::App;
@@ -160,29 +161,33 @@ async fn read(app: &App) -> Result<Shown, Error> {
     let read = Instant::now();
     let calendar = calendar(app).await?;
     for attempt in 0..2 {
-        let mut pipe = redis::pipe();
-        for (keys, ascending) in boards(&calendar) {
-            let (ranking, as_of) = (keys.get(Key::Ranking), keys.get(Key::AsOf));
-            pipe.hexists(as_of, "*");
-            if ascending {
-                pipe.zrange_withscores(ranking, 0, LONGEST - 1);
-            } else {
-                pipe.zrevrange_withscores(ranking, 0, LONGEST - 1);
-            }
+        let mut conn = app.redis.get().await?;
+        let [sold_out, today, week, all] = boards(&calendar);
+        // One call each: in a cluster they live apart.
+        let (sold_out, today) = (board(&mut conn, sold_out).await?, board(&mut conn, today).await?);
+        let (week, all) = (board(&mut conn, week).await?, board(&mut conn, all).await?);
+        if let (Some(sold_out), Some(today), Some(week), Some(all)) = (sold_out, today, week, all) {
+            return Ok(Shown { read, calendar, sold_out, today, week, all });
         }
-        type Board = Vec<(i32, f64)>;
-        let boards: (bool, Board, bool, Board, bool, Board, bool, Board) =
-            pipe.query_async(&mut app.redis.get().await?).await?;
-        let (built_0, sold_out, built_1, today, built_2, week, built_3, all) = boards;
-        if attempt == 0 && !(built_0 && built_1 && built_2 && built_3) {
+        if attempt == 0 {
             rebuild(app).await?;
-            continue;
         }
-        let order = |board: Board| board.into_iter().map(|(id, score)| (ConcertId(id), score as i64)).collect();
-        let (sold_out, today, week, all) = (order(sold_out), order(today), order(week), order(all));
-        return Ok(Shown { read, calendar, sold_out, today, week, all });
     }
     Err(Error::Stale)
+}
+
+/// A ranking, best first; `None` if it is not in Redis.
+async fn board(conn: &mut impl ConnectionLike, (keys, ascending): (Keys, bool)) -> Result<Option<Order>, Error> {
+    let ranking = keys.get(Key::Ranking);
+    let mut pipe = redis::pipe();
+    pipe.hexists(keys.get(Key::AsOf), "*");
+    if ascending {
+        pipe.zrange_withscores(ranking, 0, LONGEST - 1);
+    } else {
+        pipe.zrevrange_withscores(ranking, 0, LONGEST - 1);
+    }
+    let (built, board): (bool, Vec<(i32, f64)>) = pipe.query_async(conn).await?;
+    Ok(built.then(|| board.into_iter().map(|(id, score)| (ConcertId(id), score as i64)).collect()))
 }
 
 /// The rankings in the order they are read and written, and whether the lowest score is the best.

@@ -77,8 +77,16 @@ pub fn in_background(app: &Arc<App>, event: &Arc<Event>) {
     });
 }
 
+/// Makes an event ready that this server has just heard of.
+pub async fn prepare(app: &App, event: &Event) -> Result<(), Error> {
+    ready(app, event).await?;
+    seed(app, event).await?;
+    event.set_prepared();
+    Ok(())
+}
+
 /// Seeds the live settings, once per configuration.
-pub async fn seed(app: &App, event: &Event) -> Result<(), Error> {
+async fn seed(app: &App, event: &Event) -> Result<(), Error> {
     let policy = &app.config.policy;
     let mut conn = app.redis.get().await?;
     match app.scripts.policy_set(&mut conn, &event.keys, &policy.seed(), &policy.fields()).await? {

@@ -15,10 +15,10 @@ use crate::ids::{Place, SeatNumber};
 use crate::redis::scripts::{Hold, Release, SeatState};
 use crate::snapshot::{self, SeatMap, Snapshot, Standing};
 use crate::token::Token;
-use crate::workers::each_event;
 
 /// Overdue holds freed by one script call.
 const EXPIRE_MOST: u64 = 500;
+const EXPIRE_EVERY: Duration = Duration::from_secs(1);
 /// More seats than this are not asked for at once, whatever the policy allows.
 const LARGEST_PARTY: usize = 50;
 /// How often the next best seats are tried when others are faster.
@@ -306,17 +306,13 @@ pub async fn release(lane: &Lane, event: &Event, token: Token, seats: &[SeatNumb
 }
 
 /// One round of freeing overdue holds.
-pub async fn expire_step(app: &App) -> Result<Duration, Error> {
-    const EVERY: Duration = Duration::from_secs(1);
-    each_event(app, EVERY, |event| async move {
-        let mut conn = app.redis.get().await?;
-        loop {
-            match app.scripts.expire(&mut conn, &event.keys, EXPIRE_MOST).await {
-                Ok(EXPIRE_MOST) => {}
-                Ok(_) | Err(Error::Unready) => return Ok(EVERY),
-                Err(error) => return Err(error),
-            }
+pub async fn expire_step(app: &App, event: &Event) -> Result<Duration, Error> {
+    let mut conn = app.redis.get().await?;
+    loop {
+        match app.scripts.expire(&mut conn, &event.keys, EXPIRE_MOST).await {
+            Ok(EXPIRE_MOST) => {}
+            Ok(_) | Err(Error::Unready) => return Ok(EXPIRE_EVERY),
+            Err(error) => return Err(error),
         }
-    })
-    .await
+    }
 }

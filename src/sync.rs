@@ -5,8 +5,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use redis::aio::ConnectionLike;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use uuid::Uuid;
 
 use crate::app::App;
@@ -17,10 +19,11 @@ use crate::events::Event;
 use crate::ids::{EventId, Place, SeatNumber};
 use crate::redis::keys::Key;
 use crate::redis::scripts::{Settled, Settlement};
-use crate::workers::each_event;
 
 /// Most messages in one script call.
 const TOGETHER: usize = 1000;
+/// Most rounds of settling under way.
+const AT_ONCE: usize = 4;
 /// How often every event is compared with the database.
 const AUDIT_EVERY: Duration = Duration::from_secs(60);
 
@@ -54,14 +57,23 @@ fn settlement(seat: i32, version: i64, status: &str, place: i64) -> Option<Settl
     Some(Settlement { seat, version, sold: status != CANCELLED, place })
 }
 
-/// Settles sales as they are made, many together. What fails here the sweep takes up.
+/// Settles sales as they are made, many together. What fails here the sweep takes up. An event whose part of Redis is
+/// away holds up no other: some rounds may be under way at once.
 pub async fn settle_as_they_come(app: Arc<App>, mut unsettled: mpsc::UnboundedReceiver<Vec<Due>>) {
     let mut orders = Vec::new();
+    let mut rounds = JoinSet::new();
     while unsettled.recv_many(&mut orders, TOGETHER).await > 0 {
         let due: Vec<Due> = orders.drain(..).flatten().collect();
-        if let Err(error) = settle(&app, &due).await {
-            tracing::warn!(%error, sales = due.len(), "sales are left to the sync sweep");
+        while rounds.try_join_next().is_some() {}
+        if rounds.len() >= AT_ONCE {
+            rounds.join_next().await;
         }
+        let app = app.clone();
+        rounds.spawn(async move {
+            if let Err(error) = settle(&app, &due).await {
+                tracing::warn!(%error, sales = due.len(), "sales are left to the sync sweep");
+            }
+        });
     }
 }
 
@@ -89,16 +101,19 @@ async fn settle(app: &App, due: &[Due]) -> Result<(), Error> {
     for one in due {
         by_event.entry(one.event).or_default().push(one);
     }
-    for (event, due) in by_event {
-        let event = app.events.get(&app.db, event).await?;
-        let messages: Vec<Settlement> = due.iter().map(|due| due.settlement).collect();
-        let settled = tell(app, &mut app.redis.get().await?, &event, &messages).await?;
-        let told: Vec<(Uuid, i64)> = due.iter().map(|due| (due.ticket, due.settlement.version)).collect();
-        db::tickets::mark_settled(&mut app.db.get().await?, &told).await?;
-        app.metrics.settled.with_label_values(&[&event.id.to_string()]).inc_by(told.len() as u64);
-        if let Some(concert) = event.facts().concert {
-            app.rankings.touch(concert, settled.unsold == 0);
-        }
+    let settled = join_all(by_event.into_iter().map(|(event, due)| settle_event(app, event, due))).await;
+    settled.into_iter().collect()
+}
+
+async fn settle_event(app: &App, event: EventId, due: Vec<&Due>) -> Result<(), Error> {
+    let event = app.events.get(&app.db, event).await?;
+    let messages: Vec<Settlement> = due.iter().map(|due| due.settlement).collect();
+    let settled = tell(app, &mut app.redis.get().await?, &event, &messages).await?;
+    let told: Vec<(Uuid, i64)> = due.iter().map(|due| (due.ticket, due.settlement.version)).collect();
+    db::tickets::mark_settled(&mut app.db.get().await?, &told).await?;
+    app.metrics.settled.with_label_values(&[&event.id.to_string()]).inc_by(told.len() as u64);
+    if let Some(concert) = event.facts().concert {
+        app.rankings.touch(concert, settled.unsold == 0);
     }
     Ok(())
 }
@@ -126,15 +141,12 @@ async fn tell(
     Ok(all)
 }
 
-/// Compares every event with the database.
-pub async fn audit_step(app: &App) -> Result<Duration, Error> {
-    each_event(app, AUDIT_EVERY, |event| async move {
-        match audit(app, &event).await {
-            Ok(_) | Err(Error::Unready) => Ok(AUDIT_EVERY),
-            Err(error) => Err(error),
-        }
-    })
-    .await
+/// Compares the event with the database.
+pub async fn audit_step(app: &App, event: &Event) -> Result<Duration, Error> {
+    match audit(app, event).await {
+        Ok(_) | Err(Error::Unready) => Ok(AUDIT_EVERY),
+        Err(error) => Err(error),
+    }
 }
 
 /// Re-sends what Redis does not know, with its versions. Redis is read first: a sale made in between is then simply

@@ -23,12 +23,13 @@ pub fn start(filter: &str, format: LogFormat) -> Result<(), ParseError> {
     Ok(())
 }
 
-/// An address without its password, for log lines.
+/// An address without its password, or several with commas between, for log lines.
 pub fn without_password(url: &str) -> String {
-    match (url.split_once("://"), url.rsplit_once('@')) {
+    let one = |url: &str| match (url.split_once("://"), url.rsplit_once('@')) {
         (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),
         _ => url.to_owned(),
-    }
+    };
+    url.split(',').map(one).collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]
@@ -39,5 +40,6 @@ mod tests {
     fn a_password_is_left_out_of_log_lines() {
         assert_eq!(without_password("postgres://me:p@ss@host:5432/db"), "postgres://host:5432/db");
         assert_eq!(without_password("redis://host:6379/"), "redis://host:6379/");
+        assert_eq!(without_password("redis://u:p@a:1,redis://u:p@b:2"), "redis://a:1,redis://b:2");
     }
 }

@@ -63,14 +63,7 @@ async fn ask_postgres(app: Data<App>) -> Result<String, Error> {
 
 async fn ask_redis(app: Data<App>) -> Result<String, Error> {
     let pool = app.redis.clone();
-    // Taking a connection from the pool pings it.
-    app.run(async move {
-        pool.get().await?;
-        Ok(())
-    })
-    .await?;
-    let status = app.redis.status();
-    Ok(format!("answers; {} of {} connections open", status.size, status.max_size))
+    app.run(async move { pool.health().await }).await
 }
 
 pub async fn prometheus(app: Data<App>) -> Result<HttpResponse, Error> {

@@ -6,7 +6,9 @@ use std::future::Future;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
 
+use crate::app::PATIENCE;
 use crate::error::Error;
 
 /// Where callers hand in. Cloning it hands in to the same batches.
@@ -65,11 +67,13 @@ impl<Q, A> Gather<Q, A> {
         (Self { queue, what }, work)
     }
 
-    /// Hands one call in and waits for its answer. Refuses at once where too many wait already.
+    /// Hands one call in and waits for its answer, but not forever: it may then still be carried out. Refuses at once
+    /// where too many wait already.
     pub async fn ask(&self, question: Q) -> Result<A, Error> {
         let (answer, answered) = oneshot::channel();
         self.queue.try_send((question, answer)).map_err(|_| Error::Overloaded(self.what))?;
-        answered.await.map_err(|_| Error::Internal(format!("{} was dropped", self.what)))?
+        let answered = timeout(PATIENCE, answered).await.map_err(|_| Error::TooSlow(self.what))?;
+        answered.map_err(|_| Error::Internal(format!("{} was dropped", self.what)))?
     }
 }
 

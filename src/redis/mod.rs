@@ -1,59 +1,221 @@
 //! Redis: how it is reached, and what it must be like. What is written there is in `scripts.rs` only.
+//!
+//! One server and a cluster look the same from here on: a [`Link`] for requests, a [`Pool`] for the loops.
 
 pub mod gather;
 pub mod keys;
 pub mod scripts;
 
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use deadpool_redis::{Config, Pool, Runtime};
-use redis::aio::{ConnectionManager, ConnectionManagerConfig};
-use redis::{Client, InfoDict};
+use deadpool_redis::{PoolError, Runtime};
+use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
+use redis::cluster::{ClusterClient, ClusterConfig};
+use redis::cluster_async::ClusterConnection;
+use redis::cluster_routing::{MultipleNodeRoutingInfo, RoutingInfo};
+use redis::{Client, Cmd, InfoDict, Pipeline, RedisError, RedisFuture, Value, from_redis_value};
 
 use crate::error::Error;
 
-/// No call is waited for longer than this.
+/// No call is waited for longer than this, whatever a cluster does meanwhile to carry it out.
 const RESPONSE: Duration = Duration::from_secs(2);
 const CONNECT: Duration = Duration::from_secs(1);
+/// How often a cluster is asked again where a slot has moved or a node is being replaced.
+const REDIRECTS: u32 = 3;
+/// Connections of the loops to one server.
+const POOLED: usize = 32;
+/// To a cluster: each of them goes to all nodes, and is shared.
+const CLUSTER_POOLED: usize = 4;
 
-/// The connection a web worker shares among all its requests: calls made together travel together.
-pub type Link = ConnectionManager;
-
-/// For the loops in the background. Taking a connection costs a round trip, so requests use a [`Link`].
-pub fn pool(url: &str) -> Result<Pool, Error> {
-    let mut config = Config::from_url(url);
-    let mut pool = deadpool_redis::PoolConfig::new(32);
-    pool.timeouts.wait = Some(RESPONSE);
-    pool.timeouts.create = Some(CONNECT);
-    pool.timeouts.recycle = Some(RESPONSE);
-    config.pool = Some(pool);
-    config.create_pool(Some(Runtime::Tokio1)).map_err(|error| Error::Internal(error.to_string()))
+/// Where Redis is.
+#[derive(Clone)]
+pub enum Address {
+    Node(Client),
+    Cluster(ClusterClient),
 }
 
-/// Connects on first use and again after a fault. A call that failed is never sent again by itself.
-pub fn link(client: &Client) -> Result<Link, Error> {
-    let config = ConnectionManagerConfig::new()
-        .set_response_timeout(Some(RESPONSE))
-        .set_connection_timeout(Some(CONNECT))
-        .set_number_of_retries(1)
-        .set_min_delay(Duration::from_millis(50))
-        .set_max_delay(Duration::from_millis(500));
-    Ok(ConnectionManager::new_lazy_with_config(client.clone(), config)?)
+impl Address {
+    /// One address, or those of several nodes of a cluster with commas between.
+    pub fn parse(url: &str) -> Result<Self, RedisError> {
+        if !url.contains(',') {
+            return Client::open(url).map(Self::Node);
+        }
+        let nodes = url.split(',').map(str::trim).filter(|node| !node.is_empty());
+        let client = ClusterClient::builder(nodes)
+            .connection_timeout(CONNECT)
+            .response_timeout(RESPONSE)
+            .retries(REDIRECTS)
+            .min_retry_wait(50)
+            .max_retry_wait(500)
+            .build()?;
+        Ok(Self::Cluster(client))
+    }
+}
+
+/// A connection to one server, or one to a cluster.
+#[derive(Clone)]
+pub enum Connection<N> {
+    Node(N),
+    Cluster(ClusterConnection),
+}
+
+impl<N: ConnectionLike> ConnectionLike for Connection<N> {
+    fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, Value> {
+        match self {
+            Self::Node(node) => node.req_packed_command(cmd),
+            Self::Cluster(cluster) => cluster.req_packed_command(cmd),
+        }
+    }
+
+    fn req_packed_commands<'a>(
+        &'a mut self,
+        pipeline: &'a Pipeline,
+        offset: usize,
+        count: usize,
+    ) -> RedisFuture<'a, Vec<Value>> {
+        match self {
+            Self::Node(node) => node.req_packed_commands(pipeline, offset, count),
+            Self::Cluster(cluster) => cluster.req_packed_commands(pipeline, offset, count),
+        }
+    }
+
+    fn get_db(&self) -> i64 {
+        match self {
+            Self::Node(node) => node.get_db(),
+            Self::Cluster(cluster) => cluster.get_db(),
+        }
+    }
+}
+
+/// The connection a web worker shares among all its requests: calls made together travel together.
+pub type Link = Connection<ConnectionManager>;
+
+/// What a loop takes from the pool for a while.
+pub type Pooled = Connection<deadpool_redis::Connection>;
+
+/// Connects on first use and again after a fault. A call to a single server that failed is never sent again by itself;
+/// one to a cluster may be, to the node that took over: every script can be repeated without harm.
+pub fn link(address: &Address) -> Result<Link, Error> {
+    match address {
+        Address::Node(client) => {
+            let config = ConnectionManagerConfig::new()
+                .set_response_timeout(Some(RESPONSE))
+                .set_connection_timeout(Some(CONNECT))
+                .set_number_of_retries(1)
+                .set_min_delay(Duration::from_millis(50))
+                .set_max_delay(Duration::from_millis(500));
+            Ok(Link::Node(ConnectionManager::new_lazy_with_config(client.clone(), config)?))
+        }
+        Address::Cluster(client) => Ok(Link::Cluster(shared(client))),
+    }
+}
+
+/// Connects in the background, to all nodes.
+fn shared(client: &ClusterClient) -> ClusterConnection {
+    client.get_pending_async_connection_with_config(ClusterConfig::new())
+}
+
+/// For the loops in the background. Taking a connection to a single server costs a round trip, so requests use a [`Link`].
+#[derive(Clone)]
+pub enum Pool {
+    Node(deadpool_redis::Pool),
+    /// Taken in turn, by any number at once. A pool that asks a connection whether it is well before lending it would ask
+    /// all nodes, and one dead node would hold up everyone.
+    Cluster(Arc<Turns>),
+}
+
+pub struct Turns {
+    connections: Vec<ClusterConnection>,
+    next: AtomicUsize,
+}
+
+pub fn pool(address: &Address) -> Result<Pool, Error> {
+    match address {
+        Address::Node(client) => {
+            let manager = deadpool_redis::Manager::new(client.get_connection_info().clone())?;
+            let pool = deadpool_redis::Pool::builder(manager)
+                .max_size(POOLED)
+                .wait_timeout(Some(RESPONSE))
+                .create_timeout(Some(CONNECT))
+                .recycle_timeout(Some(RESPONSE))
+                .runtime(Runtime::Tokio1)
+                .build()
+                .map_err(|error| Error::Internal(error.to_string()))?;
+            Ok(Pool::Node(pool))
+        }
+        Address::Cluster(client) => {
+            let connections = (0..CLUSTER_POOLED).map(|_| shared(client)).collect();
+            Ok(Pool::Cluster(Arc::new(Turns { connections, next: AtomicUsize::new(0) })))
+        }
+    }
+}
+
+impl Pool {
+    pub async fn get(&self) -> Result<Pooled, PoolError> {
+        match self {
+            Self::Node(pool) => pool.get().await.map(Pooled::Node),
+            Self::Cluster(turns) => {
+                let turn = turns.next.fetch_add(1, Ordering::Relaxed);
+                let connection = turns.connections.get(turn % turns.connections.len().max(1));
+                connection.cloned().map(Pooled::Cluster).ok_or(PoolError::Closed)
+            }
+        }
+    }
+
+    /// How it is, in a few words.
+    pub async fn health(&self) -> Result<String, Error> {
+        match self {
+            // Taking a connection from the pool pings it.
+            Self::Node(pool) => {
+                drop(pool.get().await?);
+                let status = pool.status();
+                Ok(format!("answers; {} of {} connections open", status.size, status.max_size))
+            }
+            Self::Cluster(_) => {
+                let info: String = redis::cmd("CLUSTER").arg("INFO").query_async(&mut self.get().await?).await?;
+                let field = |name: &str| {
+                    let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+                    line.and_then(|value| value.trim().parse::<u32>().ok()).unwrap_or(0)
+                };
+                match field("cluster_slots_ok") {
+                    0 => Err(Error::Unready),
+                    served => Ok(format!("cluster of {} masters, {served} of 16384 slots served", field("cluster_size"))),
+                }
+            }
+        }
+    }
 }
 
 /// What the stored shape relies on: Redis 7 (script flags), and that nothing is evicted.
 pub async fn check(pool: &Pool) -> Result<(), Error> {
-    let mut conn = pool.get().await?;
-    let (server, memory): (InfoDict, InfoDict) =
-        redis::pipe().cmd("INFO").arg("server").cmd("INFO").arg("memory").query_async(&mut conn).await?;
-    let version: String = server.get("redis_version").unwrap_or_default();
-    let major: u32 = version.split('.').next().and_then(|major| major.parse().ok()).unwrap_or(0);
-    if major < 7 {
-        return Err(Error::Internal(format!("Redis 7.0 or newer is needed, this is {version:?}")));
-    }
-    let policy: String = memory.get("maxmemory_policy").unwrap_or_default();
-    if policy != "noeviction" {
-        return Err(Error::Internal(format!("Redis must run with maxmemory-policy noeviction, this has {policy:?}")));
+    for (node, info) in infos(pool).await? {
+        let text = |name: &str| info.get::<String>(name).unwrap_or_default();
+        let major: u32 = text("redis_version").split('.').next().and_then(|major| major.parse().ok()).unwrap_or(0);
+        let wrong = if major < 7 {
+            format!("Redis 7.0 or newer is needed, this is {:?}", text("redis_version"))
+        } else if text("maxmemory_policy") != "noeviction" {
+            format!("Redis must run with maxmemory-policy noeviction, this has {:?}", text("maxmemory_policy"))
+        } else if text("cluster_enabled") == "1" && matches!(pool, Pool::Node(_)) {
+            "REDIS_URL names one node of a Redis Cluster: name several, with commas between".to_owned()
+        } else {
+            continue;
+        };
+        return Err(Error::Internal(if node.is_empty() { wrong } else { format!("{wrong} ({node})") }));
     }
     Ok(())
+}
+
+/// What each server says of itself; a single one has no name.
+async fn infos(pool: &Pool) -> Result<HashMap<String, InfoDict>, Error> {
+    let info = redis::cmd("INFO");
+    match pool.get().await? {
+        Pooled::Node(mut node) => Ok(HashMap::from([(String::new(), info.query_async(&mut node).await?)])),
+        Pooled::Cluster(mut cluster) => {
+            let masters = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
+            Ok(from_redis_value(cluster.route_command(info, masters).await?).map_err(RedisError::from)?)
+        }
+    }
 }

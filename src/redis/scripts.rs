@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use redis::aio::ConnectionLike;
-use redis::{Script, ScriptInvocation, ToRedisArgs, Value};
+use redis::{Cmd, ErrorKind, Script, ServerErrorKind, ToRedisArgs, Value};
 use serde::Serialize;
 
 use crate::error::Error;
@@ -180,13 +180,13 @@ impl Scripts {
         Self { scripts: SOURCES.iter().map(|source| Script::new(source.text)).collect(), metrics }
     }
 
-    /// `SCRIPT LOAD` for all. A script that Redis forgets later is loaded again by the call that finds out.
+    /// `SCRIPT LOAD` for all, on every master of a cluster. A server that does not have one later is sent it by the call
+    /// that finds out.
     pub async fn load(&self, conn: &mut impl ConnectionLike) -> Result<(), Error> {
-        let mut pipe = redis::pipe();
-        for source in SOURCES {
-            pipe.cmd("SCRIPT").arg("LOAD").arg(source.text).ignore();
+        for script in &self.scripts {
+            script.load_async(conn).await?;
         }
-        Ok(pipe.query_async(conn).await?)
+        Ok(())
     }
 
     pub async fn enter(&self, conn: &mut impl ConnectionLike, keys: &Keys, count: usize) -> Result<Enter, Error> {
@@ -435,26 +435,34 @@ impl Scripts {
         }
     }
 
-    async fn call<'s, A>(
-        &'s self,
+    async fn call<A>(
+        &self,
         conn: &mut impl ConnectionLike,
         verb: Verb,
         keys: &Keys,
         args: A,
     ) -> Result<Reply, Error>
     where
-        A: for<'c> FnOnce(&'c mut ScriptInvocation<'s>) -> &'c mut ScriptInvocation<'s>,
+        A: Fn(&mut Cmd) -> &mut Cmd,
     {
         let (Some(source), Some(script)) = (SOURCES.get(verb as usize), self.scripts.get(verb as usize)) else {
             return Err(Error::Internal("a verb without a script".to_owned()));
         };
-        let mut invocation = script.prepare_invoke();
-        for key in source.keys {
-            invocation.key(keys.get(*key));
-        }
-        args(&mut invocation);
+        let command = |name: &str, script: &str| {
+            let mut command = redis::cmd(name);
+            command.arg(script).arg(source.keys.len());
+            for key in source.keys {
+                command.arg(keys.get(*key));
+            }
+            args(&mut command);
+            command
+        };
         let started = Instant::now();
-        let outcome: Result<Vec<Value>, _> = invocation.invoke_async(conn).await;
+        let mut outcome: Result<Vec<Value>, _> = command("EVALSHA", script.get_hash()).query_async(conn).await;
+        if outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)) {
+            // Restarted, promoted, or told to forget. This server learns it by being sent it; the others may be away.
+            outcome = command("EVAL", source.text).query_async(conn).await;
+        }
         let elapsed = started.elapsed().as_secs_f64();
         self.metrics.script_seconds.with_label_values(&[source.name]).observe(elapsed);
         let reply = outcome.map(|values| Reply(values, source.name)).inspect_err(|_| {

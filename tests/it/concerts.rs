@@ -62,7 +62,7 @@ async fn a_concert_shows_its_dates_and_which_can_still_be_booked() {
 
     // One is paused, one sold out: the paused one can still be booked.
     let keys = |at: usize| zticket::redis::keys::Keys::new(dates[at]);
-    let mut conn = app.redis.connect().await;
+    let mut conn = app.redis.connect_for(&keys(1)).await;
     app.app().scripts.policy_set(&mut conn, &keys(1), "", &[("state", "paused")]).await.unwrap();
     let person = app.rich("A", 10_000_000).await;
     let visitors = app.inside_of(dates[2], 8).await;

@@ -136,8 +136,9 @@ async fn several_servers_let_in_no_more_than_one_would() {
 
     for expected in [10, 20, 25, 25] {
         // All three ask many times within one interval: one batch.
+        let event = app.event();
         let servers = [app.app(), &others[0].app, &others[1].app];
-        let rounds = (0..30).map(|round| admission::step(servers[round % 3]));
+        let rounds = (0..30).map(|round| admission::step(servers[round % 3], &event));
         join_all(rounds).await.into_iter().for_each(|round| assert!(round.is_ok()));
         assert_eq!(passes().await, expected);
         app.pass_time(std::time::Duration::from_secs(3600)).await;

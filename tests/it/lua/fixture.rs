@@ -114,7 +114,7 @@ impl Fixture {
     }
 
     pub async fn with(change: impl FnOnce(&mut Setup)) -> Self {
-        let redis = TestRedis::start().await;
+        let redis = TestRedis::single(&[]).await;
         let mut conn = redis.connect().await;
         let scripts = Scripts::new(Arc::new(Metrics::new().unwrap()));
         scripts.load(&mut conn).await.unwrap();

@@ -172,11 +172,13 @@ impl TestApp {
 
     /// One round of admission to every event, however short the time since the last one.
     pub async fn admit(&self) {
-        let mut conn = self.redis.connect().await;
         for event in self.app().events.all() {
+            let mut conn = self.redis.connect_for(&event.keys).await;
             let _: () = conn.hset(event.keys.get(Key::Meta), "admitted_at", 0).await.unwrap();
         }
-        admission::step(self.app()).await.unwrap();
+        for event in self.app().events.all() {
+            admission::step(self.app(), &event).await.unwrap();
+        }
     }
 
     /// Takes a snapshot of every event now. Returns that of the default one.
@@ -189,15 +191,21 @@ impl TestApp {
 
     /// Sends the gathered pulses now.
     pub async fn pulse(&self) {
-        line::pulse_step(self.app()).await.unwrap();
+        for event in self.app().events.all() {
+            line::pulse_step(self.app(), &event).await.unwrap();
+        }
     }
 
     pub async fn sweep(&self) {
-        line::sweep_step(self.app()).await.unwrap();
+        for event in self.app().events.all() {
+            line::sweep_step(self.app(), &event).await.unwrap();
+        }
     }
 
     pub async fn expire(&self) {
-        seats::expire_step(self.app()).await.unwrap();
+        for event in self.app().events.all() {
+            seats::expire_step(self.app(), &event).await.unwrap();
+        }
     }
 
     pub async fn settle(&self) {
@@ -233,8 +241,8 @@ impl TestApp {
     /// won is where the ledger says.
     pub async fn finish(mut self) {
         self.settle().await;
-        let mut conn = self.redis.connect().await;
         for event in self.app().events.all() {
+            let mut conn = self.redis.connect_for(&event.keys).await;
             check_redis(&mut conn, &event.keys).await;
             let states: Vec<u8> = conn.get(event.keys.get(Key::Seats)).await.unwrap();
             let sold = states.iter().filter(|state| **state == b's').count();
