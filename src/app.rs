@@ -33,7 +33,7 @@ use crate::{db, house, http, restore, sync};
 const DB_CONNECTIONS: usize = 16;
 
 /// So long a request waits for what others do on its behalf.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Shared by all threads.
 pub struct App {

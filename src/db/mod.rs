@@ -29,6 +29,8 @@ pub type Pool = DeadPool<AsyncPgConnection>;
 pub type Conn = Object<AsyncPgConnection>;
 
 const WAIT: Duration = Duration::from_secs(2);
+/// A new connection costs a process over there, and the proof of a password here.
+const CONNECT: Duration = Duration::from_secs(5);
 /// The lock servers that start together take turns by while they migrate.
 const MIGRATION_LOCK: i64 = 0x007a_7469_636b;
 /// The lock of whoever makes the example concerts.
@@ -43,7 +45,7 @@ pub fn pool(url: &str, size: usize) -> Result<Pool, Error> {
     DeadPool::builder(manager)
         .max_size(size)
         .wait_timeout(Some(WAIT))
-        .create_timeout(Some(WAIT))
+        .create_timeout(Some(CONNECT))
         .recycle_timeout(Some(WAIT))
         .runtime(deadpool_redis::Runtime::Tokio1)
         .build()

@@ -355,7 +355,7 @@ async fn a_server_killed_between_commit_and_settling_loses_nothing() {
     app.crash().await;
     // As if nothing of it had reached Redis.
     app.db.execute("UPDATE tickets SET settled_at = NULL, status = replace(status, 'SYNCED', 'PAID')").await;
-    app.redis.restart_empty().await;
+    app.restart_redis_empty().await;
     app.start_again().await;
     assert_eq!(app.pay(&visitors[0], &person, &[1, 2]).await.1, order, "the buyer who repeats gets the same tickets");
     app.settle().await;

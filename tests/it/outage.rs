@@ -9,6 +9,7 @@ use zticket::app::Loops;
 use zticket::redis::keys::Key;
 use zticket::{restore, snapshot, sync};
 
+use crate::support::app::reach_redis;
 use crate::support::{TestApp, TestRedis, Visitor, eventually};
 
 async fn ranks(app: &TestApp, visitors: &[Visitor]) -> Vec<u64> {
@@ -54,7 +55,7 @@ async fn a_wiped_redis_is_rebuilt_from_the_living_snapshot() {
     // Came after the last snapshot: in the gap.
     let late = enter_many(&app, 3).await;
 
-    app.redis.restart_empty().await;
+    app.restart_redis_empty().await;
     ready(&app).await;
 
     assert_eq!(app.status(&inside[0]).await.0, 410, "who bought does not come back");
@@ -89,7 +90,7 @@ async fn nobody_overtakes_the_lost_after_a_restore() {
     let known = enter_many(&app, 2).await;
     app.look().await;
     let lost = enter_many(&app, 2).await;
-    app.redis.restart_empty().await;
+    app.restart_redis_empty().await;
     ready(&app).await;
     // Only the second of the lost polls at first, and a newcomer arrives.
     assert_eq!(app.status(&lost[1]).await.1["status"], "WAITING");
@@ -129,7 +130,7 @@ async fn a_wiped_redis_is_rebuilt_from_the_database_alone() {
 
     // Every server and Redis are gone: no snapshot is left.
     app.crash().await;
-    app.redis.restart_empty().await;
+    app.restart_redis_empty().await;
     app.start_again().await;
     app.look().await;
 
@@ -167,7 +168,7 @@ async fn who_ran_out_before_the_loss_does_not_come_back() {
     app.admit().await;
     app.look().await;
     assert_eq!(app.status(&visitor).await.0, 410);
-    app.redis.restart_empty().await;
+    app.restart_redis_empty().await;
     ready(&app).await;
     app.pulse().await;
     app.look().await;
@@ -187,7 +188,7 @@ async fn no_place_is_given_twice_when_redis_comes_back_from_an_old_file() {
     assert_eq!(app.buy(&buyer, 9).await.0, 200);
     app.settle().await;
 
-    app.redis.restart().await;
+    app.restart_redis().await;
     let newcomers = enter_many(&app, 4).await;
     let mut places: Vec<_> = early.iter().chain(&lost).chain(&newcomers).map(Visitor::place).collect();
     let count = places.len();
@@ -242,7 +243,7 @@ async fn a_restart_in_good_order_keeps_everything_and_nobody_waits_for_a_gap() {
     let waiting = enter_many(&app, 3).await;
     app.server.take().unwrap().stop().await;
     app.redis.save().await;
-    app.redis.restart().await;
+    app.restart_redis().await;
     app.start_again().await;
     app.look().await;
     assert_eq!(app.status(&inside).await.1["status"], "ACTIVE");
@@ -270,7 +271,8 @@ async fn a_server_leaves_the_restore_to_one_with_a_newer_snapshot() {
     snapshot::refresh(&other.app, &event, std::time::Instant::now()).await.unwrap();
     restore::tick_step(&other.app).await.unwrap();
 
-    app.redis.restart_empty().await;
+    app.restart_redis_empty().await;
+    reach_redis(&other.app).await;
     // This one knows less and steps back; the other one restores.
     let own = app.event();
     let (first, second) = tokio::join!(restore::ready(app.app(), &own), async {
@@ -380,7 +382,7 @@ async fn while_redis_is_away_polls_go_on_and_writes_are_told_to_come_back() {
     app.event().snapshot.store(Some(Arc::new(old)));
     assert_eq!(app.status(&waiting).await.0, 503);
 
-    app.redis.restart().await;
+    app.restart_redis().await;
     eventually("entering works again", async || {
         let request = app.request(reqwest::Method::POST, "/api/queues/tokens");
         (request.send().await.unwrap().status() == 200).then_some(())

@@ -160,7 +160,7 @@ async fn servers_that_start_together_share_one_event_and_one_key() {
     let mut app = TestApp::by_hand(|_| {}).await;
     app.crash().await;
     app.db.execute("DELETE FROM seats; DELETE FROM sections; DELETE FROM events; DELETE FROM signing_keys").await;
-    app.redis.restart_empty().await;
+    app.restart_redis_empty().await;
     let config = app.config();
     let start = || zticket::app::start(config.clone(), Loops::ByHand);
     let (first, second, third) = tokio::join!(start(), start(), start());

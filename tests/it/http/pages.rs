@@ -129,7 +129,7 @@ async fn faults_are_pages_for_browsers_and_json_for_programs() {
     assert_eq!(page.status(), 503);
     assert!(page.headers().contains_key("retry-after"));
     assert!(page.text().await.unwrap().contains("Nothing is lost"));
-    app.redis.restart().await;
+    app.restart_redis().await;
     crate::support::eventually("it works again", async || {
         (post(&app, "/events/1/join", "", &[]).await.status() == 303).then_some(())
     })

@@ -94,6 +94,25 @@ impl TestApp {
         self.server = Some(app::start(self.config.clone(), self.loops).await.unwrap());
     }
 
+    /// Redis comes back, from what was saved if anything.
+    pub async fn restart_redis(&mut self) {
+        self.redis.restart().await;
+        self.reach_redis().await;
+    }
+
+    /// Redis comes back with nothing.
+    pub async fn restart_redis_empty(&mut self) {
+        self.redis.restart_empty().await;
+        self.reach_redis().await;
+    }
+
+    /// Waits until the loops of the server reach it. A first call may find a broken connection.
+    async fn reach_redis(&self) {
+        if let Some(server) = &self.server {
+            reach_redis(&server.app).await;
+        }
+    }
+
     /// After `redis` was replaced: the next start uses the new one.
     pub fn use_redis(&mut self) {
         self.config.redis_url = self.redis.url();
@@ -256,6 +275,18 @@ impl TestApp {
         }
         self.db.drop().await;
     }
+}
+
+/// Waits until a server reaches Redis on all its connections.
+pub async fn reach_redis(app: &App) {
+    let key = app.events.default().unwrap().keys.get(Key::Meta).to_owned();
+    super::eventually("the server reaches Redis again", async || {
+        for _ in 0..8 {
+            app.redis.get().await.ok()?.exists::<_, bool>(&key).await.ok()?;
+        }
+        Some(())
+    })
+    .await;
 }
 
 /// The promises the headers of the scripts make about the stored state.
