@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use crate::app::App;
 use crate::error::Error;
 use crate::events::Event;
-use crate::{admission, line, rankings, restore, seats, snapshot, sync};
+use crate::{admission, limits, line, rankings, restore, seats, snapshot, sync};
 
 /// After a failed round.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
@@ -35,6 +35,7 @@ pub fn start(app: &Arc<App>) -> Workers {
         spawn(app, &stopped, "audit", |app| Box::pin(sync::audit_step(app))),
         spawn(app, &stopped, "rankings", |app| Box::pin(rankings::step(app))),
         spawn(app, &stopped, "tick", |app| Box::pin(restore::tick_step(app))),
+        spawn(app, &stopped, "limits", |app| Box::pin(limits::step(app))),
         spawn(app, &stopped, "catalogue", |app| Box::pin(catalogue_step(app))),
     ];
     Workers { stop, tasks }
