@@ -28,7 +28,7 @@ pub struct Config {
     pub limits: LimitSettings,
     /// Most connections open at once.
     pub max_connections: usize,
-    /// How long a request may take to come in: its head, and then its body.
+    /// How long a connection may be quiet between requests, and a request take to come in: its head, and then its body.
     pub request_time: Duration,
     /// Unset: the operator's routes are off.
     pub admin_token: Option<String>,

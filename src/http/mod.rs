@@ -37,8 +37,6 @@ const URI_LIMIT: usize = 4096;
 const UNREAD_TIME: Duration = Duration::from_secs(30);
 /// Accepted requests get so long to finish when the server stops.
 const STOP_SECONDS: u64 = 20;
-/// A connection may be quiet so long between two requests.
-const KEEP_ALIVE: Duration = Duration::from_secs(5);
 /// Answers about a person are nobody else's.
 const PRIVATE: (actix_web::http::header::HeaderName, &str) = (CACHE_CONTROL, "no-store");
 
@@ -173,7 +171,7 @@ pub fn serve(app: Arc<App>, listener: TcpListener) -> Result<Server, Error> {
     .shutdown_timeout(STOP_SECONDS)
     .workers(workers)
     .max_connections(most.div_ceil(workers))
-    .keep_alive(KEEP_ALIVE)
+    .keep_alive(request_time)
     .client_request_timeout(request_time)
     .disable_signals()
     .listen(listener)
