@@ -1,5 +1,6 @@
 //! The web: every route in one table. Handlers extract, call and render; rules live in the stages.
 
+mod chunked;
 pub mod client;
 mod concerts;
 pub mod extract;
@@ -147,9 +148,10 @@ pub fn serve(app: Arc<App>, listener: TcpListener) -> Result<Server, Error> {
         let unknown = Rc::new(Measured::new(&app, "none".to_owned()));
         let app = app.clone();
         Web::new()
-            .wrap_fn(move |request, service| {
+            .wrap_fn(move |mut request, service| {
                 let (unknown, started) = (unknown.clone(), Instant::now());
                 let long = request.uri().path_and_query().is_some_and(|path| path.as_str().len() > URI_LIMIT);
+                let kept = chunked::keep(&mut request);
                 let answer = if long { Err(request) } else { Ok(service.call(request)) };
                 async move {
                     let response = match answer {
@@ -158,7 +160,10 @@ pub fn serve(app: Arc<App>, listener: TcpListener) -> Result<Server, Error> {
                     };
                     let route = response.request().app_data::<Measured>().unwrap_or(&unknown);
                     route.answered(response.request().method(), response.status(), started.elapsed());
-                    Ok(response)
+                    Ok(match kept {
+                        Some(kept) => response.map_body(|_, body| chunked::answer(body, kept)),
+                        None => response,
+                    })
                 }
             })
             .configure(move |config| match lane {

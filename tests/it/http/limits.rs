@@ -226,6 +226,24 @@ async fn a_request_that_dribbles_in_is_cut_off() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_body_nobody_asked_for_is_not_read_for_ever() {
+    let app = TestApp::by_hand(|_| {}).await;
+    let enter = "POST /api/queues/tokens HTTP/1.1\r\nHost: x\r\n";
+    for body in ["Content-Length: 1000000000\r\n\r\nx", "Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n"] {
+        let heard = hear(&mut connect(&app, &format!("{enter}{body}")).await).await;
+        assert!(heard.starts_with("HTTP/1.1 200 ") && heard.to_lowercase().contains("connection: close"), "{heard}");
+    }
+    // One that was read to its end keeps the connection.
+    let json = "POST /api/users HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n\
+                8\r\n{\"name\":\r\n4\r\n\"A\"}\r\n0\r\n\r\n";
+    let mut stream = connect(&app, json).await;
+    stream.write_all(b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
+    let heard = hear(&mut stream).await;
+    assert!(heard.starts_with("HTTP/1.1 200 ") && heard.ends_with("ok"), "{heard}");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_quiet_connection_is_closed() {
     let app = TestApp::by_hand(|config| config.request_time = REQUEST_TIME).await;
     let mut quiet = connect(&app, "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n").await;
