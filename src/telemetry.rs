@@ -7,8 +7,9 @@ use tracing_subscriber::filter::ParseError;
 
 use crate::config::LogFormat;
 
-/// Whatever is asked for: the database driver writes the values of its statements, tokens among them, at debug level.
-const ALWAYS: &str = "tokio_postgres=info,actix_server=warn";
+/// Whatever is asked for: the database driver writes the values of its statements, tokens among them, at debug level, and
+/// the web server calls each request that is no HTTP an error, of which a stranger could send any number.
+const ALWAYS: &str = "tokio_postgres=info,actix_server=warn,actix_http::h1::dispatcher=off";
 
 pub fn start(filter: &str, format: LogFormat) -> Result<(), ParseError> {
     let builder = tracing_subscriber::fmt()
