@@ -300,6 +300,10 @@ impl<'a> Stack<'a> {
         command.env("DATABASE_URL", &self.database_url).env("REDIS_URL", self.redis.url());
         // Nobody is swept, and no pass ends, while the tokens are in use.
         command.env("ZTICKET_QUEUE_TTL_SECONDS", "86400").env("ZTICKET_ADMISSION_ACTIVE_TTL_SECONDS", "86400");
+        // The whole load comes from one address.
+        for limit in ["ENTER_PER_SECOND", "BUY_PER_SECOND", "SIGN_UP_PER_SECOND", "STREAMS"] {
+            command.env(format!("ZTICKET_LIMIT_{limit}"), "0");
+        }
         command.envs(self.settings.iter().map(|(name, value)| (*name, value)));
         command
     }

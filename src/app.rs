@@ -17,6 +17,7 @@ use crate::db::users::ChargeRow;
 use crate::error::Error;
 use crate::events::{Catalogue, Event};
 use crate::ids::{EventId, UserId};
+use crate::limits::Limits;
 use crate::line::{self, Entering};
 use crate::metrics::Metrics;
 use crate::people::{self, Charge, KnownKeys};
@@ -52,6 +53,7 @@ pub struct App {
     pub keys: KnownKeys,
     pub rankings: Rankings,
     pub seal: Seal,
+    pub limits: Limits,
     /// Sales and cancels to be settled off the request's path, an order at a time.
     pub unsettled: mpsc::UnboundedSender<Vec<sync::Due>>,
     /// Turns true when the server stops: open streams end then.
@@ -189,6 +191,7 @@ pub async fn build(config: Config) -> Result<(Arc<App>, mpsc::UnboundedReceiver<
     runtime.spawn(selling);
     runtime.spawn(charging);
     runtime.spawn(finding);
+    let limits = Limits::new(&config.limits, &metrics);
     let app = App {
         config,
         db,
@@ -203,6 +206,7 @@ pub async fn build(config: Config) -> Result<(Arc<App>, mpsc::UnboundedReceiver<
         keys: people::known_keys(),
         rankings: Rankings::default(),
         seal,
+        limits,
         unsettled,
         stopping: watch::Sender::new(false),
         address,

@@ -5,10 +5,14 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::http::client::Network;
+use crate::limits::LimitSettings;
 use crate::policy::Policy;
 use crate::token::MasterKeys;
 
 const PREFIX: &str = "ZTICKET_";
+/// A request is a few packets: who needs longer holds a connection for its own sake.
+const REQUEST_TIME: Duration = Duration::from_secs(5);
 
 #[derive(Clone)]
 pub struct Config {
@@ -18,6 +22,14 @@ pub struct Config {
     pub bind: SocketAddr,
     /// Health and metrics.
     pub management_bind: SocketAddr,
+    /// Whose word on the client's address is taken.
+    pub trusted_proxies: Vec<Network>,
+    /// What one address may do.
+    pub limits: LimitSettings,
+    /// Most connections open at once.
+    pub max_connections: usize,
+    /// How long a connection may be quiet between requests, and a request take to come in: its head, and then its body.
+    pub request_time: Duration,
     /// Unset: the operator's routes are off.
     pub admin_token: Option<String>,
     /// Seeds the live settings of every event.
@@ -82,6 +94,15 @@ impl Config {
                 SocketAddr::from(([127, 0, 0, 1], 18080)),
                 "an address such as 127.0.0.1:18080",
             )?,
+            trusted_proxies: vars.networks("ZTICKET_TRUSTED_PROXIES")?,
+            limits: LimitSettings {
+                enter_per_second: vars.number("ZTICKET_LIMIT_ENTER_PER_SECOND", 100, 0, 1_000_000)?,
+                buy_per_second: vars.number("ZTICKET_LIMIT_BUY_PER_SECOND", 100, 0, 1_000_000)?,
+                sign_up_per_second: vars.number("ZTICKET_LIMIT_SIGN_UP_PER_SECOND", 10, 0, 1_000_000)?,
+                streams: vars.number("ZTICKET_LIMIT_STREAMS", 1000, 0, 1_000_000)?,
+            },
+            max_connections: vars.number("ZTICKET_MAX_CONNECTIONS", 50_000, 1, 10_000_000)?,
+            request_time: REQUEST_TIME,
             admin_token: vars.text("ZTICKET_ADMIN_TOKEN"),
             policy: Policy {
                 interval_ms: vars.number("ZTICKET_ADMISSION_INTERVAL_MS", 1000, 10, 3_600_000)?,
@@ -211,6 +232,15 @@ impl Vars {
         }
     }
 
+    fn networks(&mut self, name: &str) -> Result<Vec<Network>, ConfigError> {
+        let value = self.text(name).unwrap_or_default();
+        let parts = value.split(',').map(str::trim).filter(|part| !part.is_empty());
+        let kind = "addresses or networks such as 10.0.0.0/8, with commas between";
+        parts
+            .map(|part| part.parse().map_err(|()| ConfigError::new(name, format!("must be {kind}, not {part:?}"))))
+            .collect()
+    }
+
     fn finish(self) -> Result<(), ConfigError> {
         match self.0.into_keys().find(|name| name.starts_with(PREFIX)) {
             Some(name) => Err(ConfigError::new(name, "is not a setting of this server; is it misspelt?")),
@@ -262,6 +292,10 @@ mod tests {
         assert!(problem(&[("ZTICKET_CURRENCY", "won")]).starts_with("ZTICKET_CURRENCY: must be three capital letters"));
         assert!(problem(&[("ZTICKET_TIME_ZONE", "Seoul")]).starts_with("ZTICKET_TIME_ZONE: must be a time zone"));
         assert!(problem(&[("ZTICKET_LOG_FORMAT", "xml")]).starts_with("ZTICKET_LOG_FORMAT: must be text or json"));
+        assert!(
+            problem(&[("ZTICKET_TRUSTED_PROXIES", "::1, 10.0.0.0/33")])
+                .starts_with("ZTICKET_TRUSTED_PROXIES: must be addresses")
+        );
         assert!(problem(&[("ZTICKET_BNID", "x")]).starts_with("ZTICKET_BNID: is not a setting"));
     }
 
@@ -293,7 +327,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_value_is_taken_or_refused_without_a_panic(value in ".{0,20}") {
-            for name in ["ZTICKET_BIND", "ZTICKET_QUEUE_MAX_SIZE", "ZTICKET_TOKEN_KEY", "ZTICKET_LOG_FORMAT"] {
+            for name in ["ZTICKET_BIND", "ZTICKET_TRUSTED_PROXIES", "ZTICKET_QUEUE_MAX_SIZE", "ZTICKET_TOKEN_KEY", "ZTICKET_LOG_FORMAT"] {
                 let _ = read(&[(name, &value)]);
             }
         }

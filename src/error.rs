@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use actix_web::http::StatusCode;
-use actix_web::http::header::{ALLOW, CACHE_CONTROL, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use actix_web::http::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
+};
 use actix_web::{HttpResponse, ResponseError};
 use chrono::{DateTime, Utc};
 use serde::Serialize;
@@ -61,6 +63,13 @@ pub enum Error {
     MethodNotAllowed(&'static str),
     #[error("request body too large")]
     PayloadTooLarge,
+    #[error("address too long")]
+    UriTooLong,
+    #[error("request body too slow")]
+    RequestTimeout,
+    /// From one client address. In so many seconds it is worth trying again.
+    #[error("too many requests")]
+    RateLimited { seconds: u64 },
     /// The event's keys are missing in Redis; a restore is under way.
     #[error("event not ready in Redis")]
     Unready,
@@ -135,6 +144,13 @@ impl Error {
                 (S::METHOD_NOT_ALLOWED, "METHOD_NOT_ALLOWED", "This path does not take this method.")
             }
             Self::PayloadTooLarge => (S::PAYLOAD_TOO_LARGE, "PAYLOAD_TOO_LARGE", "The request body is too large."),
+            Self::UriTooLong => (S::URI_TOO_LONG, "URI_TOO_LONG", "The path and query are too long."),
+            Self::RequestTimeout => (S::REQUEST_TIMEOUT, "REQUEST_TIMEOUT", "The request took too long to come in."),
+            Self::RateLimited { .. } => (
+                S::TOO_MANY_REQUESTS,
+                "TOO_MANY_REQUESTS",
+                "Too many requests come from your address. Please try again in a moment.",
+            ),
             Self::Unready
             | Self::Overloaded(_)
             | Self::TooSlow(_)
@@ -156,6 +172,16 @@ impl Error {
     /// Whether it is about us rather than about the request.
     pub fn is_fault(&self) -> bool {
         self.public().0.is_server_error()
+    }
+
+    /// In how many seconds it is worth trying again, where time helps.
+    pub fn retry_after(&self) -> Option<u64> {
+        match self {
+            Self::RateLimited { seconds } => Some(*seconds),
+            Self::QueueFull => Some(10),
+            Self::Shared(error) => error.retry_after(),
+            error => (error.public().0 == StatusCode::SERVICE_UNAVAILABLE).then_some(1),
+        }
     }
 
     /// What a program needs beside the code.
@@ -222,19 +248,21 @@ impl ResponseError for Error {
     fn error_response(&self) -> HttpResponse {
         let (status, code, message) = self.public();
         if status.is_server_error() {
-            tracing::warn!(code, error = %self, "a request failed");
+            // As text in quotes: what a stranger typed must not begin a line of its own.
+            tracing::warn!(code, error = self.to_string(), "a request failed");
         }
         let mut response =
             HttpResponse::build(status).json(Body { status: status.as_u16(), code, message, details: self.details() });
         let headers = response.headers_mut();
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'"));
+        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        if let Some(seconds) = self.retry_after() {
+            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
         match self {
             Self::MethodNotAllowed(allowed) => headers.insert(ALLOW, HeaderValue::from_static(allowed)),
             Self::Unauthorized(_) => headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")),
-            Self::QueueFull => headers.insert(RETRY_AFTER, HeaderValue::from_static("10")),
-            _ if status == StatusCode::SERVICE_UNAVAILABLE => {
-                headers.insert(RETRY_AFTER, HeaderValue::from_static("1"))
-            }
             _ => return response,
         };
         response
@@ -273,6 +301,9 @@ mod tests {
             Error::CrossSite,
             Error::MethodNotAllowed("GET"),
             Error::PayloadTooLarge,
+            Error::UriTooLong,
+            Error::RequestTimeout,
+            Error::RateLimited { seconds: 3 },
             Error::Unready,
             Error::Overloaded("cause"),
             Error::TooSlow("cause"),
@@ -284,6 +315,7 @@ mod tests {
             Error::OutcomeUnknown(text()),
             Error::Internal(text()),
             Error::Shared(Arc::new(Error::Stale)),
+            Error::Shared(Arc::new(Error::QueueFull)),
         ]
     }
 

@@ -27,6 +27,7 @@ pub mod rankings;
 
 // A visitor's way: 1 line, 2 admission, 3 seats, 4 tickets, 5 sync.
 pub mod http;
+pub mod limits;
 pub mod line;
 pub mod pages;
 pub mod push;

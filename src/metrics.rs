@@ -60,6 +60,8 @@ metrics! {
     sweeps_skipped: IntGaugeVec("sweeps_skipped", "event"),
     /// Push streams open on this server.
     streams: IntGaugeVec("push_streams", "event"),
+    /// Requests refused because their address asked too often, by limit.
+    limited: IntCounterVec("limited_total", "limit"),
     /// Tickets sold by this server.
     tickets_sold: IntCounterVec("tickets_sold_total", "event"),
     /// Tickets cancelled by this server.

@@ -15,6 +15,7 @@ use tokio::time::timeout;
 use crate::app::App;
 use crate::error::Error;
 use crate::events::Event;
+use crate::limits::Slot;
 use crate::line::{self, Status};
 use crate::token::Token;
 
@@ -36,6 +37,8 @@ struct Open {
     said: Option<Status>,
     over: bool,
     gauge: IntGauge,
+    /// Given back when the stream ends, however it does.
+    _slot: Slot,
 }
 
 impl Drop for Open {
@@ -50,13 +53,14 @@ pub fn stream(
     event: Arc<Event>,
     token: Token,
     first: Status,
+    slot: Slot,
 ) -> impl Stream<Item = Result<Bytes, Error>> {
     let gauge = app.metrics.streams.with_label_values(&[&event.id.to_string()]);
     gauge.inc();
     let (mut news, stopping) = (event.news.subscribe(), app.stopping.subscribe());
     // What came between `first` and now is news too.
     news.mark_changed();
-    let open = Open { app, event, token, news, stopping, said: None, over: false, gauge };
+    let open = Open { app, event, token, news, stopping, said: None, over: false, gauge, _slot: slot };
     unfold((open, Some(first)), |(mut open, first)| async move {
         if open.over {
             return None;

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use crate::app::App;
 use crate::error::Error;
 use crate::events::Event;
-use crate::{admission, line, rankings, restore, seats, snapshot, sync};
+use crate::{admission, limits, line, rankings, restore, seats, snapshot, sync};
 
 /// After a failed round.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
@@ -33,6 +33,7 @@ const OF_THE_HOUSE: &[(&str, fn(Arc<App>) -> Round)] = &[
     ("sync", |app| Box::pin(async move { sync::step(&app).await })),
     ("rankings", |app| Box::pin(async move { rankings::step(&app).await })),
     ("tick", |app| Box::pin(async move { restore::tick_step(&app).await })),
+    ("limits", |app| Box::pin(async move { limits::step(&app).await })),
     ("catalogue", |app| Box::pin(async move { catalogue_step(&app).await })),
 ];
 

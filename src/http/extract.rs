@@ -1,20 +1,24 @@
 //! What handlers take: who asks, about which event. Raw text ends here.
 
+use std::future::{Ready, ready};
 use std::str::FromStr;
 use std::sync::Arc;
 
 use actix_web::dev::Payload;
 use actix_web::error::JsonPayloadError;
 use actix_web::http::header::AUTHORIZATION;
+use actix_web::rt::time::timeout;
 use actix_web::web::{Data, Json, Query};
 use actix_web::{FromRequest, HttpRequest};
 use futures_util::future::LocalBoxFuture;
 use serde::de::DeserializeOwned;
 
-use crate::app::Lane;
+use crate::app::{App, Lane};
 use crate::error::Error;
 use crate::events::Event;
+use crate::http::client::Client;
 use crate::ids::{EventId, UserId};
+use crate::limits::{Limits, Rate, Slot};
 use crate::people::{self, IdempotencyKey};
 use crate::tickets::Buyer;
 use crate::token::Token;
@@ -30,7 +34,15 @@ fn named_event(request: &HttpRequest) -> Result<Option<EventId>, Error> {
 }
 
 fn lane(request: &HttpRequest) -> Result<Data<Lane>, Error> {
-    request.app_data::<Data<Lane>>().cloned().ok_or_else(|| Error::Internal("no way to Redis".to_owned()))
+    request.app_data::<Data<Lane>>().cloned().ok_or_else(no_lane)
+}
+
+fn app(request: &HttpRequest) -> Result<&App, Error> {
+    request.app_data::<Data<Lane>>().map(|lane| lane.app.as_ref()).ok_or_else(no_lane)
+}
+
+fn no_lane() -> Error {
+    Error::Internal("no way to Redis".to_owned())
 }
 
 /// A token with its event, which is the one named in the path if one is named there.
@@ -83,6 +95,18 @@ pub struct TicketBuyer(pub Buyer);
 
 /// The Idempotency-Key header, which must be there.
 pub struct OnceKey(pub IdempotencyKey);
+
+/// A stream may be opened: its slot, until that is dropped.
+pub struct StreamSlot(pub Slot);
+
+/// The address may join a line once more. Stands first: who may not costs nothing else.
+pub struct MayEnter;
+
+/// The address may hold or buy once more.
+pub struct MayBuy;
+
+/// The address may sign someone up once more.
+pub struct MaySignUp;
 
 /// The values of the query string.
 pub struct Asked<T>(pub T);
@@ -155,14 +179,48 @@ extract!(OnceKey, |request| {
     IdempotencyKey::parse(text.unwrap_or_default()).map(OnceKey)
 });
 
+macro_rules! limited {
+    ($name:ident, $rate:expr) => {
+        impl FromRequest for $name {
+            type Error = Error;
+            type Future = Ready<Result<Self, Error>>;
+
+            fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+                ready(app(request).and_then(|app| within(app, request, $rate)).map(|()| Self))
+            }
+        }
+    };
+}
+
+limited!(MayEnter, |limits| &limits.enter);
+limited!(MayBuy, |limits| &limits.buy);
+limited!(MaySignUp, |limits| &limits.sign_up);
+
+/// Refuses a client that did this too often of late.
+pub fn within(app: &App, request: &HttpRequest, rate: impl FnOnce(&Limits) -> &Rate) -> Result<(), Error> {
+    rate(&app.limits).check(|| Client::of(request, &app.config.trusted_proxies))
+}
+
+impl FromRequest for StreamSlot {
+    type Error = Error;
+    type Future = Ready<Result<Self, Error>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        let slot = app(request).and_then(|app| {
+            app.limits.streams.take(|| Client::of(request, &app.config.trusted_proxies)).map(StreamSlot)
+        });
+        ready(slot)
+    }
+}
+
 impl<T: DeserializeOwned> FromRequest for Asked<T> {
     type Error = Error;
-    type Future = std::future::Ready<Result<Self, Error>>;
+    type Future = Ready<Result<Self, Error>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
         let query = Query::<T>::from_query(request.query_string());
         let wrong = |_| Error::InvalidRequest("The query has a field that is unknown or of the wrong kind.".to_owned());
-        std::future::ready(query.map(|Query(asked)| Asked(asked)).map_err(wrong))
+        ready(query.map(|Query(asked)| Asked(asked)).map_err(wrong))
     }
 }
 
@@ -189,11 +247,11 @@ impl PathValue for crate::ids::TicketId {
 
 impl<T: PathValue> FromRequest for Part<T> {
     type Error = Error;
-    type Future = std::future::Ready<Result<Self, Error>>;
+    type Future = Ready<Result<Self, Error>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
         let text = request.match_info().get(T::NAME).unwrap_or_default();
-        std::future::ready(text.parse().map(Part).map_err(|_| (T::WRONG)()))
+        ready(text.parse().map(Part).map_err(|_| (T::WRONG)()))
     }
 }
 
@@ -202,9 +260,15 @@ impl<T: DeserializeOwned + 'static> FromRequest for Body<T> {
     type Future = LocalBoxFuture<'static, Result<Self, actix_web::Error>>;
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
-        let body = Json::<T>::from_request(request, payload);
-        Box::pin(async move { body.await.map(|Json(body)| Body(body)) })
+        let body = in_time(request, Json::<T>::from_request(request, payload));
+        Box::pin(async move { body.await?.map(|Json(body)| Body(body)) })
     }
+}
+
+/// Cuts off a body that dribbles in: the web server itself watches the head alone.
+pub fn in_time<F: Future>(request: &HttpRequest, body: F) -> impl Future<Output = Result<F::Output, Error>> + use<F> {
+    let time = app(request).map(|app| app.config.request_time);
+    async move { timeout(time?, body).await.map_err(|_| Error::RequestTimeout) }
 }
 
 /// What is said about a body that cannot be read. The parser's words repeat parts of it, so they are not passed on.

@@ -1,7 +1,9 @@
 //! The web: every route in one table. Handlers extract, call and render; rules live in the stages.
 
+mod chunked;
+pub mod client;
 mod concerts;
-mod extract;
+pub mod extract;
 pub mod gzip;
 mod management;
 mod measured;
@@ -11,6 +13,7 @@ mod tickets;
 mod users;
 
 use std::net::TcpListener;
+use std::num::NonZeroUsize;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,7 +22,7 @@ use actix_web::dev::{Server, Service};
 use actix_web::http::Method;
 use actix_web::http::header::{CACHE_CONTROL, HeaderValue};
 use actix_web::web::{self, Data, JsonConfig, ServiceConfig};
-use actix_web::{App as Web, HttpResponse, HttpServer, Resource, Route, guard};
+use actix_web::{App as Web, HttpResponse, HttpServer, Resource, ResponseError, Route, guard};
 
 use crate::app::{App, Lane};
 use crate::error::Error;
@@ -28,6 +31,11 @@ use crate::pages;
 
 /// A purchase is some twenty bytes; nothing needs more than this.
 const BODY_LIMIT: usize = 16 * 1024;
+/// Path and query of a request. The longest that pages and scripts ever send is a tenth of it.
+const URI_LIMIT: usize = 4096;
+/// What was sent and not taken for so long was sent to nobody, or to someone who reads on purpose very slowly.
+#[cfg(target_os = "linux")]
+const UNREAD_TIME: Duration = Duration::from_secs(30);
 /// Accepted requests get so long to finish when the server stops.
 const STOP_SECONDS: u64 = 20;
 /// Answers about a person are nobody else's.
@@ -132,19 +140,30 @@ async fn not_found() -> Result<HttpResponse, Error> {
 }
 
 pub fn serve(app: Arc<App>, listener: TcpListener) -> Result<Server, Error> {
+    let (request_time, most) = (app.config.request_time, app.config.max_connections);
+    let workers = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    cut_off_unread(&listener);
     let server = HttpServer::new(move || {
         let lane = Lane::new(app.clone());
         let unknown = Rc::new(Measured::new(&app, "none".to_owned()));
         let app = app.clone();
         Web::new()
-            .wrap_fn(move |request, service| {
+            .wrap_fn(move |mut request, service| {
                 let (unknown, started) = (unknown.clone(), Instant::now());
-                let answer = service.call(request);
+                let long = request.uri().path_and_query().is_some_and(|path| path.as_str().len() > URI_LIMIT);
+                let kept = chunked::keep(&mut request);
+                let answer = if long { Err(request) } else { Ok(service.call(request)) };
                 async move {
-                    let response = answer.await?;
+                    let response = match answer {
+                        Ok(answer) => answer.await?,
+                        Err(request) => request.into_response(Error::UriTooLong.error_response()),
+                    };
                     let route = response.request().app_data::<Measured>().unwrap_or(&unknown);
                     route.answered(response.request().method(), response.status(), started.elapsed());
-                    Ok(response)
+                    Ok(match kept {
+                        Some(kept) => response.map_body(|_, body| chunked::answer(body, kept)),
+                        None => response,
+                    })
                 }
             })
             .configure(move |config| match lane {
@@ -155,11 +174,24 @@ pub fn serve(app: Arc<App>, listener: TcpListener) -> Result<Server, Error> {
             .configure(move |config| routes(config, &app))
     })
     .shutdown_timeout(STOP_SECONDS)
-    .client_request_timeout(Duration::from_secs(5))
+    .workers(workers)
+    .max_connections(most.div_ceil(workers))
+    .keep_alive(request_time)
+    .client_request_timeout(request_time)
     .disable_signals()
     .listen(listener)
     .map_err(|error| Error::Internal(error.to_string()))?;
     Ok(server.run())
+}
+
+/// Has the system close connections whose other end takes nothing any more, all that are accepted here.
+fn cut_off_unread(listener: &TcpListener) {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = socket2::SockRef::from(listener).set_tcp_user_timeout(Some(UNREAD_TIME)) {
+        tracing::warn!(%error, "clients that do not read are not cut off");
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = listener;
 }
 
 /// A JSON answer that is nobody else's.

@@ -6,11 +6,12 @@ use actix_web::web::Data;
 
 use crate::app::Lane;
 use crate::error::Error;
-use crate::http::extract::{About, Holder, MaybePerson};
+use crate::http::extract::{About, Holder, MayEnter, MaybePerson, StreamSlot};
 use crate::http::{no_content, private};
 use crate::{line, push};
 
 pub async fn enter(
+    _: MayEnter,
     lane: Data<Lane>,
     About(event): About,
     MaybePerson(user): MaybePerson,
@@ -28,9 +29,13 @@ pub async fn leave(lane: Data<Lane>, Holder(token, event): Holder) -> Result<Htt
 }
 
 /// A stream of server-sent events. What is over already is told as a plain error.
-pub async fn events(lane: Data<Lane>, Holder(token, event): Holder) -> Result<HttpResponse, Error> {
+pub async fn events(
+    lane: Data<Lane>,
+    Holder(token, event): Holder,
+    StreamSlot(slot): StreamSlot,
+) -> Result<HttpResponse, Error> {
     let first = line::status(&lane.app, &event, token).await?;
-    let stream = push::stream(lane.app.clone(), event, token, first);
+    let stream = push::stream(lane.app.clone(), event, token, first, slot);
     Ok(HttpResponse::Ok()
         .content_type("text/event-stream")
         .insert_header((CACHE_CONTROL, "no-store"))

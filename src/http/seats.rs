@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::app::Lane;
 use crate::error::Error;
-use crate::http::extract::{About, Body, Looker, Part, Visitor};
+use crate::http::extract::{About, Body, Looker, MayBuy, Part, Visitor};
 use crate::http::{gzip, no_content, private};
 use crate::ids::SeatNumber;
 use crate::seats::{self, Party, Wish};
@@ -50,6 +50,7 @@ pub async fn available(lane: Data<Lane>, About(event): About) -> Result<HttpResp
 }
 
 pub async fn hold(
+    _: MayBuy,
     lane: Data<Lane>,
     Visitor(token, event): Visitor,
     Part(seat): Part<SeatNumber>,
@@ -67,6 +68,7 @@ pub async fn release(
 }
 
 pub async fn hold_party(
+    _: MayBuy,
     lane: Data<Lane>,
     Visitor(token, event): Visitor,
     Body(wanted): Body<Wanted>,
@@ -84,6 +86,7 @@ pub async fn release_party(
 }
 
 pub async fn best(
+    _: MayBuy,
     lane: Data<Lane>,
     Visitor(token, event): Visitor,
     Body(wish): Body<Wish>,

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use crate::app::Lane;
 use crate::error::Error;
-use crate::http::extract::{Body, MaybePerson, Part, TicketBuyer, Visitor};
+use crate::http::extract::{Body, MayBuy, MaybePerson, Part, TicketBuyer, Visitor};
 use crate::http::{private, public};
 use crate::ids::{SeatNumber, TicketId};
 use crate::seats::Party;
@@ -21,6 +21,7 @@ pub struct Purchase {
 }
 
 pub async fn buy(
+    _: MayBuy,
     lane: Data<Lane>,
     Visitor(token, event): Visitor,
     MaybePerson(user): MaybePerson,

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use crate::app::Lane;
 use crate::error::Error;
-use crate::http::extract::{Asked, Body, OnceKey, Person};
+use crate::http::extract::{Asked, Body, MaySignUp, OnceKey, Person};
 use crate::http::private;
 use crate::page::Page;
 use crate::people::{self, Name};
@@ -22,7 +22,7 @@ pub struct Amount {
     amount: i64,
 }
 
-pub async fn sign_up(lane: Data<Lane>, Body(sign_up): Body<SignUp>) -> Result<HttpResponse, Error> {
+pub async fn sign_up(_: MaySignUp, lane: Data<Lane>, Body(sign_up): Body<SignUp>) -> Result<HttpResponse, Error> {
     Ok(private(&people::sign_up(&lane.app, Name::parse(&sign_up.name)?).await?))
 }
 

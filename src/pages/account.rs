@@ -189,6 +189,7 @@ pub async fn sign_up(visit: Visit, Posted(form): Posted<SignUp>) -> HttpResponse
     let reply = async {
         let SignUp { name, next } = form?;
         let Ok(name) = Name::parse(&name) else { return Ok(again("name", next.as_deref())) };
+        visit.within(|limits| &limits.sign_up)?;
         let person = people::sign_up(visit.app(), name).await?;
         let key = person.api_key.unwrap_or_default();
         Ok(Reply::see(own_path(next.as_deref(), "/account")).with_cookie(visit.remember(KEY, key)))

@@ -92,8 +92,9 @@ async fn home_page(visit: &Visit) -> Result<Reply, Error> {
 
 /// One part that cannot be read now does not take the rest of the page with it.
 fn readable<T>(parts: Vec<Result<T, Error>>) -> Vec<T> {
-    let noted =
-        parts.into_iter().map(|part| part.inspect_err(|error| tracing::warn!(%error, "left out of the home page")));
+    let noted = parts
+        .into_iter()
+        .map(|part| part.inspect_err(|error| tracing::warn!(error = error.to_string(), "left out of the home page")));
     noted.filter_map(Result::ok).collect()
 }
 

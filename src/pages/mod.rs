@@ -16,6 +16,7 @@ use std::sync::Arc;
 use actix_web::cookie::time::Duration;
 use actix_web::cookie::{Cookie, SameSite};
 use actix_web::dev::Payload;
+use actix_web::error::UrlencodedError;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{
     ACCEPT, ACCEPT_LANGUAGE, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, HOST, LOCATION, ORIGIN,
@@ -30,8 +31,9 @@ use serde::de::DeserializeOwned;
 use crate::app::{App, Lane};
 use crate::error::Error;
 use crate::events::Event;
-use crate::http::{get, gzip, path, post};
+use crate::http::{extract, get, gzip, path, post};
 use crate::ids::{EventId, UserId};
+use crate::limits::{Limits, Rate};
 use crate::pages::text::{Lang, Texts};
 use crate::people;
 use crate::token::Token;
@@ -110,6 +112,11 @@ impl Visit {
 
     fn texts(&self) -> &'static Texts {
         self.lang.texts()
+    }
+
+    /// Refuses a client that did this too often of late.
+    fn within(&self, rate: impl FnOnce(&Limits) -> &Rate) -> Result<(), Error> {
+        extract::within(self.app(), &self.request, rate)
     }
 
     /// The event named in the path.
@@ -197,15 +204,15 @@ impl Visit {
             .insert_header((X_CONTENT_TYPE_OPTIONS, "nosniff"))
             .insert_header((X_FRAME_OPTIONS, "DENY"))
             .insert_header((REFERRER_POLICY, "same-origin"));
+        if let Some(seconds) = reply.retry_after {
+            response.insert_header((RETRY_AFTER, seconds));
+        }
         for cookie in reply.cookies {
             response.cookie(cookie);
         }
         match reply.what {
             What::See(to) => response.insert_header((LOCATION, to)).finish(),
             What::Page(page) => {
-                if reply.status == StatusCode::SERVICE_UNAVAILABLE {
-                    response.insert_header((RETRY_AFTER, "2"));
-                }
                 response.content_type("text/html; charset=utf-8");
                 let html = layout::shell(self, &page).into_string();
                 match (html.len() > LARGE && gzip::accepted(&self.request)).then(|| gzip::compress(html.as_bytes())) {
@@ -219,17 +226,22 @@ impl Visit {
     fn error(&self, error: &Error) -> Reply {
         let (t, status) = (self.texts(), error.status_code());
         if status.is_server_error() {
-            tracing::warn!(code = error.code(), %error, "a page failed");
+            tracing::warn!(code = error.code(), error = error.to_string(), "a page failed");
         }
         let (title, hint) = match status {
             StatusCode::NOT_FOUND | StatusCode::UNAUTHORIZED => (t.error_404, t.error_404_hint),
             StatusCode::SERVICE_UNAVAILABLE => (t.error_503, t.error_503_hint),
             StatusCode::FORBIDDEN => (t.error_403, t.error_403_hint),
+            StatusCode::TOO_MANY_REQUESTS => (t.error_429, t.error_429_hint),
+            StatusCode::PAYLOAD_TOO_LARGE => (t.error_400, t.error_413_hint),
+            StatusCode::REQUEST_TIMEOUT => (t.error_400, t.error_408_hint),
             status if status.is_server_error() => (t.error_500, t.error_500_hint),
             _ => (t.error_400, t.error_400_hint),
         };
         let away = status == StatusCode::SERVICE_UNAVAILABLE;
-        let reply = Reply::page(title, layout::notice(self, title, hint, away)).with_status(status);
+        let again = away || status == StatusCode::TOO_MANY_REQUESTS;
+        let reply = Reply::page(title, layout::notice(self, title, hint, again)).with_status(status);
+        let reply = reply.retry_after(error.retry_after());
         // Who waits with hands off comes back by itself; a form is not sent again.
         if away && self.request.method().is_safe() { reply.again_after(5) } else { reply }
     }
@@ -240,6 +252,8 @@ pub struct Reply {
     status: StatusCode,
     what: What,
     cookies: Vec<Cookie<'static>>,
+    /// Told to programs, in seconds.
+    retry_after: Option<u64>,
 }
 
 enum What {
@@ -257,16 +271,20 @@ struct Page {
 impl Reply {
     fn page(title: impl Into<String>, main: Markup) -> Self {
         let what = What::Page(Page { title: title.into(), main, refresh: None });
-        Self { status: StatusCode::OK, what, cookies: Vec::new() }
+        Self { status: StatusCode::OK, what, cookies: Vec::new(), retry_after: None }
     }
 
     /// After a form: the browser goes on there, and loading that again repeats nothing.
     fn see(to: impl Into<String>) -> Self {
-        Self { status: StatusCode::SEE_OTHER, what: What::See(to.into()), cookies: Vec::new() }
+        Self { status: StatusCode::SEE_OTHER, what: What::See(to.into()), cookies: Vec::new(), retry_after: None }
     }
 
     fn with_status(self, status: StatusCode) -> Self {
         Self { status, ..self }
+    }
+
+    fn retry_after(self, retry_after: Option<u64>) -> Self {
+        Self { retry_after, ..self }
     }
 
     fn with_cookie(mut self, cookie: Cookie<'static>) -> Self {
@@ -291,14 +309,21 @@ impl<T: DeserializeOwned + 'static> FromRequest for Posted<T> {
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
         let ours = from_our_pages(request);
-        let form = Form::<T>::from_request(request, payload);
+        let form = extract::in_time(request, Form::<T>::from_request(request, payload));
         Box::pin(async move {
             if !ours {
                 return Ok(Self(Err(Error::CrossSite)));
             }
-            let wrong = |_| Error::InvalidRequest("The form lacks a field or has one of the wrong kind.".to_owned());
-            Ok(Self(form.await.map(Form::into_inner).map_err(wrong)))
+            Ok(Self(form.await.and_then(|form| form.map(Form::into_inner).map_err(|error| bad_form(&error)))))
         })
+    }
+}
+
+/// What is said about a form that cannot be read.
+fn bad_form(error: &actix_web::Error) -> Error {
+    match error.as_error::<UrlencodedError>() {
+        Some(UrlencodedError::Overflow { .. }) => Error::PayloadTooLarge,
+        _ => Error::InvalidRequest("The form lacks a field or has one of the wrong kind.".to_owned()),
     }
 }
 

@@ -49,6 +49,7 @@ async fn join_line(visit: &Visit, event: &Arc<Event>) -> Result<Reply, Error> {
             Err(_) => {}
         }
     }
+    visit.within(|limits| &limits.enter)?;
     match line::enter(&visit.lane, event, visit.person().await?).await {
         Ok(status) => {
             let rank = status.gist().0;
@@ -72,7 +73,9 @@ fn closed_door(visit: &Visit, event: &Event, error: Error) -> Result<Reply, Erro
         Error::NotOpen { .. } => return Ok(Reply::see(format!("/events/{}", event.id))),
         _ => return Err(error),
     };
-    Ok(Reply::page(title, state(visit, event, title, hint, html! {})).with_status(status))
+    Ok(Reply::page(title, state(visit, event, title, hint, html! {}))
+        .with_status(status)
+        .retry_after(error.retry_after()))
 }
 
 /// The same for a fault several met together.

@@ -365,6 +365,7 @@ async fn with_place<T>(
 
 pub async fn hold(visit: Visit, Posted(form): Posted<OneSeat>) -> HttpResponse {
     with_place(&visit, form, async |OneSeat { seat, view }, event, token| {
+        visit.within(|limits| &limits.buy)?;
         match seats::hold(&visit.lane, event, token, &Party::one(seat)).await {
             Ok(_) => Ok(Reply::see(map_path(event, view.as_deref()))),
             Err(error) => told(event, view.as_deref(), error),
@@ -386,6 +387,7 @@ pub async fn release(visit: Visit, Posted(form): Posted<OneSeat>) -> HttpRespons
 
 pub async fn best(visit: Visit, Posted(form): Posted<BestSeats>) -> HttpResponse {
     with_place(&visit, form, async |BestSeats { count, section }, event, token| {
+        visit.within(|limits| &limits.buy)?;
         let section = section.filter(|section| !section.is_empty());
         match seats::best(&visit.lane, event, token, &Wish { count, section: section.clone() }).await {
             Ok(held) => {
@@ -408,6 +410,7 @@ pub async fn pay(visit: Visit, Posted(form): Posted<Basket>) -> HttpResponse {
         let seats: Result<Vec<SeatNumber>, _> = seats.split(',').map(str::parse).collect();
         let party = Party::new(seats.map_err(|_| Error::InvalidSeat)?)?;
         let map = format!("/events/{}/seats", event.id);
+        visit.within(|limits| &limits.buy)?;
         match tickets::buy(&visit.lane, event, token, visit.person().await?, &party).await {
             Ok(tickets) => {
                 let ticket = tickets.first().ok_or_else(|| Error::Internal("a sale without a ticket".to_owned()))?;

@@ -258,6 +258,10 @@ texts! {
     error_400_hint: "Something in the request is wrong. Go back and try again.", "요청에 잘못된 내용이 있습니다. 돌아가서 다시 시도해 주세요.";
     error_403: "Not from here", "허용되지 않은 요청입니다";
     error_403_hint: "This came from another site, so it was not carried out.", "다른 사이트에서 보낸 요청이라 처리하지 않았습니다.";
+    error_429: "Too many at once", "요청이 너무 많습니다";
+    error_429_hint: "Very many requests come from your network right now. Wait a moment and try again.", "같은 네트워크에서 보낸 요청이 너무 많습니다. 잠시 뒤 다시 시도해 주세요.";
+    error_413_hint: "What was sent is too long. Go back and try again with less.", "보낸 내용이 너무 깁니다. 돌아가서 내용을 줄여 다시 시도해 주세요.";
+    error_408_hint: "What was sent took too long to arrive. Check your connection and try again.", "요청이 도착하는 데 너무 오래 걸렸습니다. 인터넷 연결을 확인하고 다시 시도해 주세요.";
     error_500: "Something went wrong on our side", "문제가 생겼습니다";
     error_500_hint: "It was noted. Please try again.", "기록해 두었습니다. 다시 시도해 주세요.";
     error_503: "One moment, please", "잠시만 기다려 주세요";

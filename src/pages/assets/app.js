@@ -150,6 +150,7 @@ function listen(events, status, heard) {
   let watch = null;
   let release = null;
   let gone = false;
+  let refusedUntil = 0;
   whenGone(() => { gone = true; clearTimeout(timer); close(); });
 
   const poll = (after) => {
@@ -163,7 +164,7 @@ function listen(events, status, heard) {
         offline(false);
         heard(response.ok ? body : { status: body.code });
         if (gone || !response.ok) return;
-        if (body.push || body.status === 'ACTIVE') return open(body.pollAfterMs);
+        if ((body.push || body.status === 'ACTIVE') && Date.now() > refusedUntil) return open(body.pollAfterMs);
         poll(body.pollAfterMs);
       } catch {
         if (gone) return;
@@ -187,16 +188,23 @@ function listen(events, status, heard) {
       if (!free) return poll(otherwise);
     }
     source = new EventSource(events);
+    let spoke = false;
     awake();
     source.addEventListener('status', (event) => {
       offline(false);
       awake();
+      spoke = true;
       const body = JSON.parse(event.data);
       heard(body);
       if (!gone && body.push === false) { close(); poll(body.pollAfterMs); }
     });
     source.addEventListener('end', (event) => { close(); heard({ status: JSON.parse(event.data).code }); });
-    source.addEventListener('error', () => { close(); if (!gone) poll(500 + Math.random() * 1500); });
+    source.addEventListener('error', () => {
+      close();
+      // Refused from the start, say because too many share an address: polls do for a while.
+      if (!spoke) refusedUntil = Date.now() + 60000;
+      if (!gone) poll(500 + Math.random() * 1500);
+    });
   };
   // The server speaks every 15 seconds: a stream that does not is none.
   const awake = () => { clearTimeout(watch); watch = setTimeout(() => { close(); poll(0); }, 25000); };

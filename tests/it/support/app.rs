@@ -12,6 +12,7 @@ use zticket::app::{self, App, Loops, Server};
 use zticket::config::Config;
 use zticket::events::Event;
 use zticket::ids::{EventId, Place};
+use zticket::limits::LimitSettings;
 use zticket::redis::keys::{Key, Keys};
 use zticket::snapshot::{self, Snapshot};
 use zticket::token::Claim;
@@ -340,6 +341,8 @@ pub fn config(database_url: &str, redis_url: &str, change: impl FnOnce(&mut Conf
     ];
     let vars = vars.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let mut config = Config::from_vars(vars.into()).unwrap();
+    // All visitors of a test have the same address.
+    config.limits = LimitSettings::OFF;
     change(&mut config);
     config
 }
