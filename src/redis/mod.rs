@@ -182,7 +182,9 @@ impl Pool {
                 };
                 match field("cluster_slots_ok") {
                     0 => Err(Error::Unready),
-                    served => Ok(format!("cluster of {} masters, {served} of 16384 slots served", field("cluster_size"))),
+                    served => {
+                        Ok(format!("cluster of {} masters, {served} of 16384 slots served", field("cluster_size")))
+                    }
                 }
             }
         }

@@ -435,13 +435,7 @@ impl Scripts {
         }
     }
 
-    async fn call<A>(
-        &self,
-        conn: &mut impl ConnectionLike,
-        verb: Verb,
-        keys: &Keys,
-        args: A,
-    ) -> Result<Reply, Error>
+    async fn call<A>(&self, conn: &mut impl ConnectionLike, verb: Verb, keys: &Keys, args: A) -> Result<Reply, Error>
     where
         A: Fn(&mut Cmd) -> &mut Cmd,
     {

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 mod browser;
+mod cluster;
 mod concerts;
 mod failures;
 mod flow;

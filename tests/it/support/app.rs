@@ -56,7 +56,11 @@ impl TestApp {
     }
 
     pub async fn start_with(loops: Loops, change: impl FnOnce(&mut Config)) -> Self {
-        let (redis, db) = tokio::join!(TestRedis::start(), TestDatabase::new());
+        Self::start_on(TestRedis::start().await, loops, change).await
+    }
+
+    pub async fn start_on(redis: TestRedis, loops: Loops, change: impl FnOnce(&mut Config)) -> Self {
+        let db = TestDatabase::new().await;
         let config = config(&db.url, &redis.url(), change);
         let server = app::start(config.clone(), loops).await.unwrap();
         Self { server: Some(server), redis, db, client: Client::new(), config, loops }

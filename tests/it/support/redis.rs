@@ -55,7 +55,8 @@ impl TestRedis {
                     (format!("slave {}", id(master)), String::new())
                 };
                 let epoch = master + 1;
-                writeln!(known, "{} 127.0.0.1:{port}@{bus} {myself}{kind} 0 0 {epoch} connected{slots}", id(at)).unwrap();
+                writeln!(known, "{} 127.0.0.1:{port}@{bus} {myself}{kind} 0 0 {epoch} connected{slots}", id(at))
+                    .unwrap();
             }
             writeln!(known, "vars currentEpoch {MASTERS} lastVoteEpoch 0").unwrap();
             std::fs::write(nodes[me].dir.path().join("nodes.conf"), known).unwrap();
@@ -92,19 +93,8 @@ impl TestRedis {
 
     /// To the server that has this event.
     pub async fn connect_for(&self, keys: &Keys) -> MultiplexedConnection {
-        if let [node] = self.nodes.as_slice() {
-            return node.connect().await;
-        }
-        eventually("some node has the event", async || {
-            for node in self.nodes.iter().filter(|node| node.process.is_some()) {
-                let mut conn = node.connect().await;
-                if conn.exists::<_, bool>(keys.get(Key::Meta)).await.is_ok() {
-                    return Some(conn);
-                }
-            }
-            None
-        })
-        .await
+        let at = if self.nodes.len() > 1 { self.node_of(keys).await } else { 0 };
+        self.nodes[at].connect().await
     }
 
     /// Writes the data to disk, to be found by a later restart.
@@ -133,6 +123,19 @@ impl TestRedis {
         self.restart().await;
     }
 
+    /// Which node has an event now.
+    pub async fn node_of(&self, keys: &Keys) -> usize {
+        eventually("some node has the event", async || {
+            for (at, node) in self.nodes.iter().enumerate().filter(|(_, node)| node.process.is_some()) {
+                if node.connect().await.exists::<_, bool>(keys.get(Key::Meta)).await.is_ok() {
+                    return Some(at);
+                }
+            }
+            None
+        })
+        .await
+    }
+
     async fn ready(&self) {
         for node in &self.nodes {
             node.answers().await;
@@ -147,7 +150,7 @@ impl TestRedis {
 }
 
 /// The name a node of a cluster goes by.
-fn id(at: usize) -> String {
+pub fn id(at: usize) -> String {
     format!("{at:040x}")
 }
 
@@ -168,6 +171,11 @@ impl Node {
             Some((port, _)) => format!("redis://127.0.0.1:{port}"),
             None => format!("redis+unix://{}", self.socket().display()),
         }
+    }
+
+    /// The one for clients.
+    pub fn port(&self) -> u16 {
+        self.ports.unwrap().0
     }
 
     pub async fn connect(&self) -> MultiplexedConnection {
