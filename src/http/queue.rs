@@ -1,8 +1,9 @@
 //! `/queues/tokens`: stage 1.
 
-use actix_web::HttpResponse;
+use actix_web::http::Method;
 use actix_web::http::header::CACHE_CONTROL;
 use actix_web::web::Data;
+use actix_web::{HttpRequest, HttpResponse};
 
 use crate::app::Lane;
 use crate::error::Error;
@@ -28,13 +29,21 @@ pub async fn leave(lane: Data<Lane>, Holder(token, event): Holder) -> Result<Htt
 }
 
 /// A stream of server-sent events. What is over already is told as a plain error.
-pub async fn events(lane: Data<Lane>, Holder(token, event): Holder) -> Result<HttpResponse, Error> {
+pub async fn events(
+    lane: Data<Lane>,
+    Holder(token, event): Holder,
+    request: HttpRequest,
+) -> Result<HttpResponse, Error> {
     let first = line::status(&lane.app, &event, token).await?;
-    let stream = push::stream(lane.app.clone(), event, token, first);
-    Ok(HttpResponse::Ok()
+    let mut response = HttpResponse::Ok();
+    response
         .content_type("text/event-stream")
         .insert_header((CACHE_CONTROL, "no-store"))
         // Proxies that gather answers would hold back the turn.
-        .insert_header(("X-Accel-Buffering", "no"))
-        .streaming(stream))
+        .insert_header(("X-Accel-Buffering", "no"));
+    // Who asks for the head alone would wait, unheard, for the end of a stream.
+    if request.method() == Method::HEAD {
+        return Ok(response.finish());
+    }
+    Ok(response.streaming(push::stream(lane.app.clone(), event, token, first)))
 }
