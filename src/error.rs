@@ -61,6 +61,8 @@ pub enum Error {
     MethodNotAllowed(&'static str),
     #[error("request body too large")]
     PayloadTooLarge,
+    #[error("request body did not arrive")]
+    TooSlow,
     /// The event's keys are missing in Redis; a restore is under way.
     #[error("event not ready in Redis")]
     Unready,
@@ -132,6 +134,7 @@ impl Error {
                 (S::METHOD_NOT_ALLOWED, "METHOD_NOT_ALLOWED", "This path does not take this method.")
             }
             Self::PayloadTooLarge => (S::PAYLOAD_TOO_LARGE, "PAYLOAD_TOO_LARGE", "The request body is too large."),
+            Self::TooSlow => (S::REQUEST_TIMEOUT, "REQUEST_TIMEOUT", "The request body did not arrive in time."),
             Self::Unready
             | Self::Overloaded(_)
             | Self::Stale
@@ -269,6 +272,7 @@ mod tests {
             Error::CrossSite,
             Error::MethodNotAllowed("GET"),
             Error::PayloadTooLarge,
+            Error::TooSlow,
             Error::Unready,
             Error::Overloaded("cause"),
             Error::Stale,

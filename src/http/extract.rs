@@ -10,10 +10,12 @@ use actix_web::web::{Data, Json, Query};
 use actix_web::{FromRequest, HttpRequest};
 use futures_util::future::LocalBoxFuture;
 use serde::de::DeserializeOwned;
+use tokio::time::timeout;
 
 use crate::app::Lane;
 use crate::error::Error;
 use crate::events::Event;
+use crate::http::ARRIVAL;
 use crate::ids::{EventId, UserId};
 use crate::people::{self, IdempotencyKey};
 use crate::tickets::Buyer;
@@ -203,7 +205,10 @@ impl<T: DeserializeOwned + 'static> FromRequest for Body<T> {
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
         let body = Json::<T>::from_request(request, payload);
-        Box::pin(async move { body.await.map(|Json(body)| Body(body)) })
+        Box::pin(async move {
+            let body = timeout(ARRIVAL, body).await.map_err(|_| Error::TooSlow)?;
+            body.map(|Json(body)| Body(body))
+        })
     }
 }
 

@@ -28,6 +28,8 @@ use crate::pages;
 
 /// A purchase is some twenty bytes; nothing needs more than this.
 const BODY_LIMIT: usize = 16 * 1024;
+/// So long a request may take to arrive: its head, and then its body.
+pub const ARRIVAL: Duration = Duration::from_secs(5);
 /// Accepted requests get so long to finish when the server stops.
 const STOP_SECONDS: u64 = 20;
 /// Answers about a person are nobody else's.
@@ -159,7 +161,7 @@ pub fn serve(app: Arc<App>, listener: TcpListener) -> Result<Server, Error> {
             .configure(move |config| routes(config, &app))
     })
     .shutdown_timeout(STOP_SECONDS)
-    .client_request_timeout(Duration::from_secs(5))
+    .client_request_timeout(ARRIVAL)
     .disable_signals()
     .listen(listener)
     .map_err(|error| Error::Internal(error.to_string()))?;

@@ -26,11 +26,12 @@ use actix_web::{FromRequest, HttpRequest, HttpResponse, ResponseError};
 use futures_util::future::LocalBoxFuture;
 use maud::Markup;
 use serde::de::DeserializeOwned;
+use tokio::time::timeout;
 
 use crate::app::{App, Lane};
 use crate::error::Error;
 use crate::events::Event;
-use crate::http::{get, gzip, path, post};
+use crate::http::{ARRIVAL, get, gzip, path, post};
 use crate::ids::{EventId, UserId};
 use crate::pages::text::{Lang, Texts};
 use crate::people;
@@ -297,7 +298,8 @@ impl<T: DeserializeOwned + 'static> FromRequest for Posted<T> {
                 return Ok(Self(Err(Error::CrossSite)));
             }
             let wrong = |_| Error::InvalidRequest("The form lacks a field or has one of the wrong kind.".to_owned());
-            Ok(Self(form.await.map(Form::into_inner).map_err(wrong)))
+            let form = timeout(ARRIVAL, form).await.map_err(|_| Error::TooSlow);
+            Ok(Self(form.and_then(|form| form.map(Form::into_inner).map_err(wrong))))
         })
     }
 }

@@ -51,3 +51,19 @@ async fn asking_for_the_head_of_a_stream_opens_none() {
     assert_eq!((answer.status, answer.kind(), rest), (200, "text/event-stream", b"".as_slice()));
     app.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_does_not_come_is_not_waited_for() {
+    let app = TestApp::by_hand(|_| {}).await;
+    let visitor = app.inside().await;
+    let addr = app.server.as_ref().unwrap().addr;
+    let api = format!("POST /api/tickets HTTP/1.1\r\nX-Queue-Token: {}\r\nContent-Type: application/json", visitor.0);
+    let page = "POST /account/sign-up HTTP/1.1\r\nContent-Type: application/x-www-form-urlencoded";
+    let wait = async |head: &str| {
+        let request = format!("{head}\r\nHost: a\r\nContent-Length: 16\r\n\r\n{{\"seat");
+        let heard = wire::send(addr, request.as_bytes(), Then::Listen).await;
+        assert_eq!(wire::statuses(&heard), [408], "{}", wire::shown(&heard));
+    };
+    tokio::join!(wait(&api), wait(page));
+    app.finish().await;
+}
