@@ -27,6 +27,7 @@ use futures_util::future::LocalBoxFuture;
 use maud::Markup;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
+use uuid::Uuid;
 
 use crate::app::{App, Lane};
 use crate::error::Error;
@@ -145,8 +146,8 @@ impl Visit {
     /// The place this browser has in the event's line, and the rank it had at first.
     fn place(&self, event: &Event) -> Option<(Token, Option<u64>)> {
         let text = self.cookie(&format!("{PLACE}{}", event.id))?;
-        let (token, rank) = text.split_once('.').unwrap_or((&text, ""));
-        Some((event.open(token)?, rank.parse().ok()))
+        let (token, rank) = read_place(&text);
+        Some((event.open(token)?, rank))
     }
 
     /// All places this browser has or had.
@@ -154,7 +155,7 @@ impl Visit {
         let cookies = self.request.cookies().map(|cookies| cookies.clone()).unwrap_or_default();
         let mut tokens = Vec::new();
         for cookie in cookies.iter().filter(|cookie| cookie.name().starts_with(PLACE)) {
-            let text = cookie.value().split('.').next().unwrap_or_default();
+            let (text, _) = read_place(cookie.value());
             match self.app().events.open(&self.app().db, text).await {
                 Ok((token, _)) => tokens.push(token),
                 Err(Error::TokenNotFound) => {}
@@ -177,8 +178,7 @@ impl Visit {
     }
 
     fn remember_place(&self, token: Token, rank: Option<u64>) -> Cookie<'static> {
-        let rank = rank.map(|rank| format!(".{rank}")).unwrap_or_default();
-        self.remember(format!("{PLACE}{}", token.event()), format!("{}{rank}", token.uuid()))
+        self.remember(format!("{PLACE}{}", token.event()), write_place(token.uuid(), rank))
     }
 
     fn forget(&self, name: impl Into<String>) -> Cookie<'static> {
@@ -234,6 +234,16 @@ impl Visit {
         // Who waits with hands off comes back by itself; a form is not sent again.
         if away && self.request.method().is_safe() { reply.again_after(5) } else { reply }
     }
+}
+
+/// A place as its cookie has it: the token, and the rank it had at first.
+fn write_place(token: Uuid, rank: Option<u64>) -> String {
+    rank.map_or_else(|| token.to_string(), |rank| format!("{token}.{rank}"))
+}
+
+fn read_place(text: &str) -> (&str, Option<u64>) {
+    let (token, rank) = text.split_once('.').unwrap_or((text, ""));
+    (token, rank.parse().ok())
 }
 
 /// What a page answers.
@@ -358,6 +368,8 @@ pub async fn not_found(request: HttpRequest) -> HttpResponse {
 mod tests {
     use super::*;
     use actix_web::test::TestRequest;
+    use proptest::prelude::*;
+    use reqwest::Url;
 
     #[test]
     fn one_goes_on_to_own_paths_only() {
@@ -385,5 +397,31 @@ mod tests {
         assert!(!ours(&[("origin", "http://evil.example"), ("host", "a.example")]));
         assert!(!ours(&[("origin", "null"), ("host", "a.example")]));
         assert!(ours(&[("host", "a.example")]));
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_leads_off_the_site(text in r"[/\\.:@?#a-z%\t\n ]{0,12}|(/|//|/\\)[a-z.:@/\\]{0,12}|(?s).{0,20}") {
+            let here = Url::parse("http://zticket.example/account").unwrap();
+            let there = here.join(&own_path(Some(&text), "/")).unwrap();
+            prop_assert_eq!(there.origin(), here.origin());
+        }
+
+        #[test]
+        fn the_cookie_of_a_place_is_read_as_it_was_written(token: u128, rank: Option<u64>) {
+            let token = Uuid::from_u128(token);
+            let (text, written) = (token.to_string(), write_place(token, rank));
+            prop_assert_eq!(read_place(&written), (text.as_str(), rank));
+        }
+
+        #[test]
+        fn cookies_of_others_do_not_hide_ours(
+            before in r#"[a-z=;%"\\ ]{0,20}|[^\x00-\x1f\x7f]{0,20}"#,
+            after in r#"[a-z=;%"\\ ]{0,20}"#,
+        ) {
+            let request = TestRequest::default().insert_header(("cookie", format!("{before}; {KEY}=zt_1; {after}")));
+            let found = request.to_http_request().cookie(KEY);
+            prop_assert_eq!(found.as_ref().map(|cookie| cookie.value()), Some("zt_1"));
+        }
     }
 }
