@@ -10,7 +10,7 @@ use crate::pages::{KEY, Page, Visit, assets};
 pub fn shell(visit: &Visit, page: &Page) -> Markup {
     let t = visit.texts();
     let here = visit.request.uri().path_and_query().map_or("/", |path| path.as_str());
-    let signed_in = visit.request.cookie(KEY).is_some();
+    let signed_in = visit.cookie(KEY).is_some();
     html! {
         (DOCTYPE)
         html lang=(visit.lang.code()) {
