@@ -21,7 +21,7 @@ use routes::Route;
 use wire::{Answer, Then};
 
 /// Requests to each route.
-const ROUNDS: usize = 60;
+const ROUNDS: usize = 40;
 /// Sent at the same time.
 const LANES: usize = 48;
 const README: &str = include_str!("../../../README.md");
