@@ -260,7 +260,7 @@ impl<'a> Junk<'a> {
                 headers.push((name, self.text()));
             }
         }
-        if self.one_in(40) {
+        if self.one_in(10) {
             headers.push(("Expect", "100-continue".to_owned()));
         }
         headers.into_iter().map(|(name, value)| (name, self.header_value(value))).collect()

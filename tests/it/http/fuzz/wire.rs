@@ -77,6 +77,7 @@ async fn speak(addr: SocketAddr, bytes: &[u8], then: Then, enough: fn(&[u8]) -> 
 }
 
 fn is_stream(heard: &[u8]) -> bool {
+    let heard = heard.strip_prefix(b"HTTP/1.1 100 Continue\r\n\r\n").unwrap_or(heard);
     let head = head_of(heard).map(|end| heard[..end].to_ascii_lowercase());
     head.is_some_and(|head| String::from_utf8_lossy(&head).contains("content-type: text/event-stream"))
 }
