@@ -332,4 +332,50 @@ mod tests {
             }
         }
     }
+
+    proptest! {
+        #[test]
+        fn a_number_is_taken_only_within_its_bounds(value: u64, small in 0..2_000_000_u64) {
+            for value in [value, small] {
+                let text = value.to_string();
+                let taken = |name: &str| read(&[(name, &text)]).ok();
+                let seats = taken("ZTICKET_SEAT_TOTAL_COUNT").map(|config| u64::from(config.seat_count));
+                prop_assert_eq!(seats, (1..=50_000).contains(&value).then_some(value));
+                let batch = taken("ZTICKET_BATCH_SIZE").map(|config| config.policy.batch);
+                prop_assert_eq!(batch, (1..=1_000_000).contains(&value).then_some(value));
+                let line = taken("ZTICKET_QUEUE_MAX_SIZE").map(|config| config.policy.max_queue);
+                prop_assert_eq!(line, u32::try_from(value).is_ok().then_some(value));
+                if let Some(config) = taken("ZTICKET_SEAT_HOLD_TTL_SECONDS") {
+                    prop_assert_eq!(config.policy.hold_ttl_ms, value * 1000);
+                    prop_assert!(config.policy.sync_interval_ms < config.policy.hold_ttl_ms);
+                    prop_assert!(config.policy.hold_ttl_ms <= config.policy.active_ttl_ms);
+                }
+            }
+        }
+
+        #[test]
+        fn keys_are_read_as_written_and_nothing_else_is_a_key(current: [u8; 32], previous: [u8; 32], at in 0..64_usize) {
+            let hex = |key| blake3::Hash::from_bytes(key).to_hex().to_string();
+            let text = format!("{}, {}", hex(current), hex(previous));
+            let keys = read(&[("ZTICKET_TOKEN_KEY", &text)]).unwrap().token_keys.unwrap();
+            prop_assert_eq!((keys.current, keys.previous), (current, Some(previous)));
+            let mut wrong = hex(current);
+            wrong.replace_range(at..=at, "g");
+            prop_assert!(read(&[("ZTICKET_TOKEN_KEY", &wrong)]).is_err());
+            wrong.truncate(at);
+            prop_assert!(at == 0 || read(&[("ZTICKET_TOKEN_KEY", &wrong)]).is_err());
+        }
+
+        #[test]
+        fn a_currency_is_three_capital_letters(text in "[A-Za-z]{0,4}|\\PC{0,4}") {
+            match read(&[("ZTICKET_CURRENCY", &text)]) {
+                Ok(config) if text.trim().is_empty() => prop_assert_eq!(config.currency, "KRW"),
+                Ok(config) => {
+                    prop_assert_eq!(&config.currency, &text);
+                    prop_assert!(text.len() == 3 && text.bytes().all(|letter| letter.is_ascii_uppercase()));
+                }
+                Err(error) => prop_assert!(error.to_string().starts_with("ZTICKET_CURRENCY: ")),
+            }
+        }
+    }
 }

@@ -347,6 +347,30 @@ mod tests {
         }
 
         #[test]
+        fn a_hall_that_is_taken_keeps_its_bounds(
+            sections in proptest::collection::vec(
+                ("[A-C]{0,1}|[\\PC]{0,14}", -5..200_000_000_i64, proptest::collection::vec(0..600_u32, 0..6)), 0..4),
+        ) {
+            let plans = sections.into_iter().map(|(name, price, rows)| SectionPlan { name, price, rows });
+            let plans: Vec<SectionPlan> = plans.collect();
+            let described = plans.iter().map(|plan| serde_json::json!({
+                "name": plan.name, "price": plan.price, "rows": plan.rows,
+            }));
+            let text = serde_json::json!({ "sections": described.collect::<Vec<_>>() }).to_string();
+            let read = layout(&text).ok().map(|layout| layout.sections().to_vec());
+            let hall = Layout::new(plans).ok();
+            let sections = hall.as_ref().map(|hall| hall.sections().to_vec());
+            prop_assert_eq!(read, sections, "text or not, it is the same hall");
+            let Some(hall) = hall else { return Ok(()) };
+            let seats: Vec<(String, i64)> = hall.seats().collect();
+            let labels: std::collections::BTreeSet<&str> = seats.iter().map(|(label, _)| label.as_str()).collect();
+            prop_assert!((1..=MOST_SEATS).contains(&seats.len()));
+            prop_assert_eq!(labels.len(), seats.len(), "every seat has a label of its own");
+            prop_assert!(labels.iter().all(|label| label.chars().count() <= LONGEST_NAME + 8));
+            prop_assert!(seats.iter().all(|(_, price)| (0..=HIGHEST_PRICE).contains(price)));
+        }
+
+        #[test]
         fn the_best_seats_are_free_and_together(taken in proptest::collection::vec(any::<bool>(), 40), count in 1_usize..5) {
             let hall = Hall::new([(String::new(), vec![10, 7, 13]), ("B".to_owned(), vec![10])]);
             if let Some(best) = hall.best(None, count, |seat| !taken[seat]) {

@@ -44,7 +44,9 @@ impl ConcertPlan {
         if self.title.trim().is_empty() || title > LONGEST_TITLE || self.title.chars().any(char::is_control) {
             return refuse(format!("title is 1 to {LONGEST_TITLE} letters."));
         }
-        if self.description.chars().count() > LONGEST_DESCRIPTION {
+        // PostgreSQL keeps no null, and pages show no other control but the end of a line.
+        let strange = |letter: char| letter.is_control() && !matches!(letter, '\n' | '\r' | '\t');
+        if self.description.chars().count() > LONGEST_DESCRIPTION || self.description.chars().any(strange) {
             return refuse(format!("description is {LONGEST_DESCRIPTION} letters at most."));
         }
         if self.booking_closes_at <= self.booking_opens_at {
@@ -177,6 +179,7 @@ fn examples(now: DateTime<Utc>) -> Result<Vec<ConcertPlan>, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn the_examples_are_fit_to_be_set_up() {
@@ -194,6 +197,42 @@ mod tests {
         assert!(plan.check().is_ok());
         assert!(ConcertPlan { title: " ".to_owned(), ..plan.clone() }.check().is_err());
         assert!(ConcertPlan { dates: Vec::new(), ..plan.clone() }.check().is_err());
+        assert!(ConcertPlan { description: "a\u{0}b".to_owned(), ..plan.clone() }.check().is_err());
+        assert!(ConcertPlan { description: "two\r\nlines".to_owned(), ..plan.clone() }.check().is_ok());
         assert!(ConcertPlan { booking_closes_at: plan.booking_opens_at, ..plan }.check().is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn a_plan_that_is_taken_keeps_its_bounds(
+            title in r"(?s).{0,3}|\PC{0,210}",
+            description in r"(?s).{0,20}",
+            opens in -9_000_000_000_000_i64..9_000_000_000_000,
+            closes in -9_000_000_000_000_i64..9_000_000_000_000,
+            dates in 0..120_usize,
+        ) {
+            let time = |ms| DateTime::from_timestamp_millis(ms).unwrap_or_default();
+            let date = DatePlan { starts_at: time(closes), cancel_until: None, one_place_per_person: false };
+            let layout = Layout::free(10).unwrap();
+            let (booking_opens_at, booking_closes_at) = (time(opens), time(closes));
+            let dates = vec![date; dates];
+            let plan = ConcertPlan { title, description, booking_opens_at, booking_closes_at, dates, layout };
+            if plan.check().is_ok() {
+                prop_assert!((1..=LONGEST_TITLE).contains(&plan.title.chars().count()) && !plan.title.trim().is_empty());
+                prop_assert!(!plan.title.contains('\0') && !plan.description.contains('\0'));
+                prop_assert!(plan.booking_opens_at < plan.booking_closes_at);
+                prop_assert!((1..=MOST_DATES).contains(&plan.dates.len()));
+            }
+        }
+
+        #[test]
+        fn any_text_is_a_plan_or_refused_without_a_panic(text in r"(?s).{0,80}", time in r"[-+0-9TZ:.]{0,30}") {
+            prop_assert!(serde_json::from_str::<ConcertPlan>(&text).is_err());
+            let date = serde_json::json!({ "startsAt": time }).to_string();
+            if let Ok(date) = serde_json::from_str::<DatePlan>(&date) {
+                let again = serde_json::json!({ "startsAt": date.starts_at }).to_string();
+                prop_assert_eq!(serde_json::from_str::<DatePlan>(&again).unwrap().starts_at, date.starts_at);
+            }
+        }
     }
 }

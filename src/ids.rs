@@ -167,6 +167,7 @@ fn decimal(text: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn a_number_has_one_spelling() {
@@ -182,5 +183,46 @@ mod tests {
         assert_eq!("16777215".parse::<EventId>().map(EventId::get), Ok(EventId::MAX));
         assert_eq!("16777216".parse::<EventId>(), Err(BadNumber));
         assert_eq!("0".parse::<EventId>(), Err(BadNumber));
+    }
+
+    proptest! {
+        #[test]
+        fn a_number_is_written_as_it_was_read(text in r"[0-9]{1,12}|[-+ 0-9.e_]{0,8}|\PC{0,12}") {
+            if let Ok(seat) = text.parse::<SeatNumber>() {
+                prop_assert_eq!(seat.to_string(), &*text);
+            }
+            if let Ok(event) = text.parse::<EventId>() {
+                prop_assert_eq!(event.to_string(), &*text);
+                prop_assert!((1..=EventId::MAX).contains(&event.get()));
+            }
+            if let Ok(concert) = text.parse::<ConcertId>() {
+                prop_assert_eq!(concert.to_string(), &*text);
+                prop_assert!(concert.0 > 0);
+            }
+            prop_assert!(text.parse::<TicketId>().is_err());
+        }
+
+        #[test]
+        fn every_number_is_read_again(seat: u32, event in 1..=EventId::MAX, concert in 1..=i32::MAX, ticket: u128) {
+            prop_assert_eq!(seat.to_string().parse(), Ok(SeatNumber(seat)));
+            prop_assert_eq!(event.to_string().parse().map(EventId::get), Ok(event));
+            prop_assert_eq!(concert.to_string().parse(), Ok(ConcertId(concert)));
+            let ticket = TicketId(Uuid::from_u128(ticket));
+            prop_assert_eq!(ticket.to_string().parse(), Ok(ticket));
+            prop_assert_eq!(serde_json::from_str::<SeatNumber>(&seat.to_string()).ok(), Some(SeatNumber(seat)));
+        }
+
+        #[test]
+        fn a_seat_in_json_is_a_whole_number_that_fits(number: i64, part in 1..1000_u32) {
+            let read = |text: &str| serde_json::from_str::<SeatNumber>(text).ok();
+            prop_assert_eq!(read(&number.to_string()), u32::try_from(number).ok().map(SeatNumber));
+            prop_assert_eq!(read(&format!("{number}.{part}")), None);
+            prop_assert_eq!(read(&format!("\"{number}\"")), None);
+        }
+
+        #[test]
+        fn a_seat_has_one_position(index in 0..u32::MAX as usize) {
+            prop_assert_eq!(SeatNumber::at(index).index(), Some(index));
+        }
     }
 }

@@ -65,3 +65,46 @@ impl Page {
         PageOf { items, next_cursor }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use actix_web::web::Query;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn any_query_is_a_page_or_none(query in r"(limit|cursor|x)=[-+0-9a-z%]{0,12}(&(limit|cursor)=[0-9]{0,3})?|\\PC{0,40}") {
+            let Ok(Query(page)) = Query::<Page>::from_query(&query) else { return Ok(()) };
+            if let Ok(page) = page.check() {
+                prop_assert!((2..=i64::from(LARGEST) + 1).contains(&page.most()));
+                let _ = (page.from(0_i64), page.before_uuid());
+            }
+        }
+
+        #[test]
+        fn pages_show_everything_once(count in 0..60_i64, limit in 1..=LARGEST) {
+            let (mut shown, mut cursor) = (Vec::new(), None);
+            loop {
+                let page = Page { cursor, limit: Some(limit) }.check().unwrap();
+                let after = page.from(-1_i64).unwrap();
+                let read = (0..count).filter(|item| *item > after).take(page.most() as usize).collect();
+                let PageOf { items, next_cursor } = page.of(read, ToString::to_string);
+                prop_assert!(items.len() <= limit as usize);
+                shown.extend(items);
+                cursor = next_cursor;
+                if cursor.is_none() {
+                    break;
+                }
+            }
+            prop_assert_eq!(shown, (0..count).collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn a_cursor_is_read_as_it_was_made(uuid: u128, number: i64) {
+            let uuid = Uuid::from_u128(uuid);
+            prop_assert_eq!(Page::after(Some(uuid.to_string())).before_uuid().unwrap(), uuid);
+            prop_assert_eq!(Page::after(Some(number.to_string())).from(0).unwrap(), number);
+        }
+    }
+}

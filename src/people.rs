@@ -137,7 +137,7 @@ pub struct Charge {
 pub async fn sign_up(app: &App, name: Name) -> Result<Person, Error> {
     let mut secret = [0_u8; 32];
     getrandom::fill(&mut secret).map_err(|error| Error::Internal(error.to_string()))?;
-    let key = format!("{KEY_PREFIX}{}", blake3::Hash::from_bytes(secret).to_hex());
+    let key = key_of(secret);
     let (pool, hash) = (app.db.clone(), hash(&key));
     let row = app
         .run(async move { db::users::create(&mut pool.get().await?, UserId(Uuid::now_v7()), &name.0, &hash).await })
@@ -156,15 +156,24 @@ fn person(app: &App, row: UserRow, api_key: Option<String>) -> Person {
     }
 }
 
+fn key_of(secret: [u8; 32]) -> String {
+    format!("{KEY_PREFIX}{}", blake3::Hash::from_bytes(secret).to_hex())
+}
+
 /// A key has 256 random bits, so a fast hash keeps it as well as a slow one.
 fn hash(key: &str) -> [u8; 32] {
     *blake3::hash(key.as_bytes()).as_bytes()
 }
 
+/// Whether it has the form of a key.
+fn can_be_key(text: &str) -> bool {
+    let digit = |digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f');
+    text.strip_prefix(KEY_PREFIX).is_some_and(|secret| secret.len() == 64 && secret.bytes().all(digit))
+}
+
 /// Whose key this is. What cannot be a key is not looked up.
 pub async fn by_key(app: &App, key: &str) -> Result<UserId, Error> {
-    let secret = key.strip_prefix(KEY_PREFIX).ok_or(NO_SUCH_KEY)?;
-    if secret.len() != 64 || !secret.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')) {
+    if !can_be_key(key) {
         return Err(NO_SUCH_KEY);
     }
     let hash = hash(key);
@@ -286,6 +295,7 @@ pub async fn payments(app: &App, user: UserId, page: &Page) -> Result<PageOf<Pay
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn a_name_is_trimmed_and_can_be_printed() {
@@ -301,6 +311,35 @@ mod tests {
         assert!(IdempotencyKey::parse("5f0c-1").is_ok());
         for wrong in ["", "a b", "ключ", &"x".repeat(101)] {
             assert!(IdempotencyKey::parse(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_name_that_is_taken_keeps_its_bounds(text in r"(?s).{0,4}|\s{0,3}\PC{0,60}\s{0,3}") {
+            if let Ok(Name(name)) = Name::parse(&text) {
+                prop_assert!((1..=LONGEST_NAME).contains(&name.chars().count()));
+                prop_assert_eq!(name.trim(), &name);
+                prop_assert!(!name.chars().any(char::is_control));
+                prop_assert_eq!(Name::parse(&name).unwrap().0, name, "taken once, it is taken again");
+            }
+        }
+
+        #[test]
+        fn an_idempotency_key_that_is_taken_is_taken_as_it_is(text in r"[!-~]{0,110}|(?s).{0,10}") {
+            let fits = (1..=LONGEST_IDEMPOTENCY_KEY).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
+            prop_assert_eq!(IdempotencyKey::parse(&text).ok().map(|key| key.0), fits.then_some(text));
+        }
+
+        #[test]
+        fn only_what_looks_like_a_key_is_looked_up(secret: [u8; 32], at in 0..67_usize, text in r"(?s).{0,80}") {
+            let key = key_of(secret);
+            prop_assert!(can_be_key(&key));
+            prop_assert!(!can_be_key(&text));
+            prop_assert!(!can_be_key(key.split_at(at).0) && !can_be_key(&key.repeat(2)));
+            let mut wrong = key.into_bytes();
+            wrong[at] ^= 0x80;
+            prop_assert!(!can_be_key(&String::from_utf8_lossy(&wrong)));
         }
     }
 }

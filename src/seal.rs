@@ -114,6 +114,26 @@ mod tests {
     }
 
     proptest! {
+        // Signing is slow where nothing is optimized.
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
+        #[test]
+        fn a_seal_says_what_was_sealed(ticket: u128, event in 1..=EventId::MAX, seat: u32, at: usize, bit in 0..8_u32) {
+            let event = EventId::new(event).unwrap();
+            let sealed = Sealed { ticket: TicketId(Uuid::from_u128(ticket)), event, seat: SeatNumber(seat) };
+            let seal = Seal::new(&MASTER);
+            let text = seal.sign(&sealed);
+            prop_assert_eq!(seal.check(&text), Some(sealed));
+            let mut bytes = text.clone().into_bytes();
+            let at = at % bytes.len();
+            bytes[at] ^= 1 << bit;
+            prop_assert_eq!(seal.check(&String::from_utf8_lossy(&bytes)), None, "one bit changed");
+            prop_assert_eq!(seal.check(text.split_at(at).0), None, "cut off");
+            prop_assert_eq!(seal.check(&format!("{text}=")), None, "padded");
+        }
+    }
+
+    proptest! {
         #[test]
         fn any_text_is_checked_without_a_panic(text in ".{0,200}") {
             prop_assert_eq!(Seal::new(&MASTER).check(&text), None);

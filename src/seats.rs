@@ -47,6 +47,12 @@ impl Party {
         Self(vec![seat])
     }
 
+    /// Numbers with commas between, as a form sends them.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let seats: Result<Vec<SeatNumber>, _> = text.split(',').map(str::parse).collect();
+        Self::new(seats.map_err(|_| Error::InvalidSeat)?)
+    }
+
     pub fn seats(&self) -> &[SeatNumber] {
         &self.0
     }
@@ -313,6 +319,42 @@ pub async fn expire_step(app: &App, event: &Event) -> Result<Duration, Error> {
             Ok(EXPIRE_MOST) => {}
             Ok(_) | Err(Error::Unready) => return Ok(EXPIRE_EVERY),
             Err(error) => return Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_party_is_some_seats_each_named_once(seats in vec(0..60_u32, 0..60)) {
+            let different = seats.iter().collect::<BTreeSet<_>>().len();
+            let fits = (1..=LARGEST_PARTY).contains(&seats.len()) && different == seats.len();
+            let text = seats.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+            let party = Party::new(seats.into_iter().map(SeatNumber).collect()).ok();
+            prop_assert_eq!(party.is_some(), fits);
+            prop_assert_eq!(Party::parse(&text).ok(), party);
+        }
+
+        #[test]
+        fn any_text_is_a_party_or_none(text in "[0-9, ]{0,20}|\\PC{0,20}") {
+            if let Ok(party) = Party::parse(&text) {
+                let written: Vec<String> = party.seats().iter().map(ToString::to_string).collect();
+                prop_assert_eq!(written.join(","), text);
+            }
+        }
+
+        #[test]
+        fn any_json_is_a_wish_or_none(count: i64, section in "\\PC{0,20}", more in "\\PC{0,40}") {
+            let text = serde_json::json!({ "count": count, "section": section }).to_string();
+            let wish = serde_json::from_str::<Wish>(&text).ok();
+            prop_assert_eq!(wish.map(|wish| (i64::from(wish.count), wish.section)),
+                u32::try_from(count).ok().map(|_| (count, Some(section))));
+            prop_assert!(serde_json::from_str::<Wish>(&more).is_err());
         }
     }
 }

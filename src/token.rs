@@ -171,6 +171,18 @@ mod tests {
         }
 
         #[test]
+        fn a_token_that_was_made_up_is_refused(bits: u128, place: u32, cut in 0..36_usize) {
+            let signer = signer(9, &MASTER);
+            let opened = |text: &str| Claim::parse(text).and_then(|claim| signer.open(claim)).is_some();
+            prop_assert!(!opened(&Uuid::from_u128(bits).to_string()));
+            let event = EventId::new(9).unwrap();
+            prop_assert!(!opened(&Uuid::from_u128(frame(event, Place(place)) | bits & SIGNATURE).to_string()));
+            let mut text = text(signer.sign(Place(place)));
+            text.truncate(cut);
+            prop_assert!(!opened(&text));
+        }
+
+        #[test]
         fn any_text_is_read_or_refused_without_a_panic(text in ".{0,60}") {
             prop_assert!(Claim::parse(&text).is_none());
         }

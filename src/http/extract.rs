@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use actix_web::dev::Payload;
 use actix_web::error::JsonPayloadError;
-use actix_web::http::header::AUTHORIZATION;
+use actix_web::http::header::{AUTHORIZATION, HeaderValue};
 use actix_web::rt::time::timeout;
 use actix_web::web::{Data, Json, Query};
 use actix_web::{FromRequest, HttpRequest};
@@ -65,11 +65,14 @@ fn header(request: &HttpRequest) -> Result<Option<String>, Error> {
 /// Whose API key a request carries: `None` if it carries none. A wrong one is an error.
 async fn person(request: &HttpRequest) -> Result<Option<UserId>, Error> {
     let Some(value) = request.headers().get(AUTHORIZATION) else { return Ok(None) };
-    let (scheme, key) = value.to_str().ok().and_then(|text| text.split_once(' ')).ok_or(NO_KEY)?;
-    if !scheme.eq_ignore_ascii_case("Bearer") {
-        return Err(NO_KEY);
-    }
-    people::by_key(&lane(request)?.app, key.trim()).await.map(Some)
+    let key = bearer(value).ok_or(NO_KEY)?;
+    people::by_key(&lane(request)?.app, key).await.map(Some)
+}
+
+/// What stands behind the word Bearer.
+fn bearer(value: &HeaderValue) -> Option<&str> {
+    let (scheme, key) = value.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("Bearer").then_some(key.trim())
 }
 
 /// The event a request is about: the one in the path, or the default one.
@@ -282,5 +285,38 @@ pub fn bad_body(error: &JsonPayloadError) -> Error {
             Error::InvalidRequest("The JSON lacks a field or has one of the wrong kind.".to_owned())
         }
         _ => Error::InvalidRequest("The body is not valid JSON.".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use actix_web::test::TestRequest;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    fn request(name: &'static str, bytes: &[u8]) -> Option<HttpRequest> {
+        let value = HeaderValue::from_bytes(bytes).ok()?;
+        Some(TestRequest::default().insert_header((name, value)).to_http_request())
+    }
+
+    proptest! {
+        #[test]
+        fn a_key_is_found_behind_its_scheme(scheme in "[A-Za-z]{0,7}|[Bb][Ee]arer", gap in " {0,3}", key in "[!-~]{1,80}") {
+            let value = HeaderValue::from_str(&format!("{scheme}{gap}{key}")).unwrap();
+            let ours = scheme.eq_ignore_ascii_case("bearer") && !gap.is_empty();
+            prop_assert_eq!(bearer(&value), ours.then_some(key.as_str()));
+        }
+
+        #[test]
+        fn any_header_is_read_or_refused_without_a_panic(bytes in vec(any::<u8>(), 0..60)) {
+            if let Ok(value) = HeaderValue::from_bytes(&bytes) {
+                let _ = bearer(&value);
+            }
+            if let Some(request) = request(TOKEN_HEADER, &bytes) {
+                let plain = bytes.iter().all(|byte| matches!(byte, b' '..=b'~' | b'\t'));
+                prop_assert_eq!(header(&request).is_ok(), plain);
+            }
+        }
     }
 }

@@ -90,7 +90,11 @@ fn routes(config: &mut ServiceConfig, app: &Arc<App>) {
             web::scope("/api")
                 .configure(|config| api(config, app, "/api"))
                 .configure(|config| house(config, app))
-                .service(web::scope("/events/{event}").configure(|config| api(config, app, "/api/events/{event}")))
+                .service(
+                    web::scope("/events/{event}")
+                        .configure(|config| api(config, app, "/api/events/{event}"))
+                        .default_service(web::to(not_found)),
+                )
                 .default_service(web::to(not_found)),
         )
         .configure(|config| pages::routes(config, app))

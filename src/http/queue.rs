@@ -1,8 +1,9 @@
 //! `/queues/tokens`: stage 1.
 
-use actix_web::HttpResponse;
+use actix_web::http::Method;
 use actix_web::http::header::CACHE_CONTROL;
 use actix_web::web::Data;
+use actix_web::{HttpRequest, HttpResponse};
 
 use crate::app::Lane;
 use crate::error::Error;
@@ -33,13 +34,18 @@ pub async fn events(
     lane: Data<Lane>,
     Holder(token, event): Holder,
     StreamSlot(slot): StreamSlot,
+    request: HttpRequest,
 ) -> Result<HttpResponse, Error> {
     let first = line::status(&lane.app, &event, token).await?;
-    let stream = push::stream(lane.app.clone(), event, token, first, slot);
-    Ok(HttpResponse::Ok()
+    let mut response = HttpResponse::Ok();
+    response
         .content_type("text/event-stream")
         .insert_header((CACHE_CONTROL, "no-store"))
         // Proxies that gather answers would hold back the turn.
-        .insert_header(("X-Accel-Buffering", "no"))
-        .streaming(stream))
+        .insert_header(("X-Accel-Buffering", "no"));
+    // Who asks for the head alone would wait, unheard, for the end of a stream.
+    if request.method() == Method::HEAD {
+        return Ok(response.finish());
+    }
+    Ok(response.streaming(push::stream(lane.app.clone(), event, token, first, slot)))
 }

@@ -1,8 +1,8 @@
 //! `/seats`: stage 3.
 
-use actix_web::HttpResponse;
 use actix_web::http::header::{CACHE_CONTROL, CONTENT_ENCODING, ETAG, EntityTag, Header, IfNoneMatch, VARY};
 use actix_web::web::Data;
+use actix_web::{HttpRequest, HttpResponse};
 use serde::Deserialize;
 
 use crate::app::Lane;
@@ -21,18 +21,10 @@ pub struct Wanted {
     seat_numbers: Vec<SeatNumber>,
 }
 
-pub async fn map(
-    lane: Data<Lane>,
-    Looker(token, event): Looker,
-    request: actix_web::HttpRequest,
-) -> Result<HttpResponse, Error> {
+pub async fn map(lane: Data<Lane>, Looker(token, event): Looker, request: HttpRequest) -> Result<HttpResponse, Error> {
     let map = seats::map(&lane.app, &event, token.map(|token| token.place())).await?;
     let tag = EntityTag::new_weak(map.etag());
-    let known = match IfNoneMatch::parse(&request) {
-        Ok(IfNoneMatch::Any) => true,
-        Ok(IfNoneMatch::Items(tags)) => tags.iter().any(|known| known.weak_eq(&tag)),
-        Err(_) => false,
-    };
+    let known = knows(&request, &tag);
     let mut response = if known { HttpResponse::NotModified() } else { HttpResponse::Ok() };
     response.insert_header(ASK_FIRST).insert_header((ETAG, tag.to_string())).insert_header((VARY, "Accept-Encoding"));
     if known {
@@ -43,6 +35,15 @@ pub async fn map(
         response.insert_header((CONTENT_ENCODING, "gzip"));
     }
     Ok(response.content_type("application/json").body(map.json(gzip)?))
+}
+
+/// Whether the caller has it already.
+fn knows(request: &HttpRequest, tag: &EntityTag) -> bool {
+    match IfNoneMatch::parse(request) {
+        Ok(IfNoneMatch::Any) => true,
+        Ok(IfNoneMatch::Items(tags)) => tags.iter().any(|known| known.weak_eq(tag)),
+        Err(_) => false,
+    }
 }
 
 pub async fn available(lane: Data<Lane>, About(event): About) -> Result<HttpResponse, Error> {
@@ -92,4 +93,40 @@ pub async fn best(
     Body(wish): Body<Wish>,
 ) -> Result<HttpResponse, Error> {
     Ok(private(&seats::best(&lane, &event, token, &wish).await?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use actix_web::http::header::{HeaderValue, IF_NONE_MATCH};
+    use actix_web::test::TestRequest;
+    use proptest::prelude::*;
+
+    fn asks(bytes: &[u8], tag: &EntityTag) -> Option<bool> {
+        let value = HeaderValue::from_bytes(bytes).ok()?;
+        Some(knows(&TestRequest::default().insert_header((IF_NONE_MATCH, value)).to_http_request(), tag))
+    }
+
+    proptest! {
+        #[test]
+        fn who_names_the_tag_knows_it(tag in "[0-9a-f]{24}", before in "[0-9a-f]{0,24}", weak: bool) {
+            let named = if weak { format!("W/\"{tag}\"") } else { format!("\"{tag}\"") };
+            let ours = EntityTag::new_weak(tag);
+            prop_assert_eq!(asks(named.as_bytes(), &ours), Some(true));
+            prop_assert_eq!(asks(format!("\"{before}\", {named}").as_bytes(), &ours), Some(true));
+            prop_assert_eq!(asks(b"*", &ours), Some(true));
+            prop_assert_eq!(asks(format!("\"{before}x\"").as_bytes(), &ours), Some(false));
+        }
+
+        #[test]
+        fn any_other_header_names_nothing(
+            text in r#"[W/"*, a-f]{0,20}"#,
+            bytes in proptest::collection::vec(any::<u8>(), 0..40),
+        ) {
+            let ours = EntityTag::new_weak("0123456789abcdef01234567".to_owned());
+            for bytes in [text.as_bytes(), &bytes] {
+                prop_assert!(bytes.contains(&b'*') || asks(bytes, &ours) != Some(true));
+            }
+        }
+    }
 }

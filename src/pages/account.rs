@@ -220,8 +220,7 @@ pub async fn charge(visit: Visit, Posted(form): Posted<Charge>) -> HttpResponse 
     let reply = async {
         let Charge { amount, once, next } = form?;
         let Some(user) = visit.person().await? else { return Ok(Reply::see("/account")) };
-        let digits: String = amount.chars().filter(|letter| !matches!(letter, ',' | ' ')).collect();
-        let Ok(amount) = digits.parse() else { return Ok(again("amount", next.as_deref())) };
+        let Some(amount) = typed_amount(&amount) else { return Ok(again("amount", next.as_deref())) };
         match people::charge(visit.app(), user, IdempotencyKey::parse(&once)?, amount).await {
             Ok(_) => {
                 Ok(Reply::see(next.map_or("/account?charged=1".to_owned(), |next| own_path(Some(&next), "/account"))))
@@ -232,4 +231,30 @@ pub async fn charge(visit: Visit, Posted(form): Posted<Charge>) -> HttpResponse 
         }
     };
     visit.answer(reply.await)
+}
+
+/// A number as people write it, its digits in groups or not.
+fn typed_amount(text: &str) -> Option<i64> {
+    let digits: String = text.chars().filter(|letter| !matches!(letter, ',' | ' ')).collect();
+    digits.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn an_amount_is_read_as_it_is_shown(amount in 0..=i64::MAX) {
+            prop_assert_eq!(typed_amount(&number(amount)), Some(amount));
+            prop_assert_eq!(typed_amount(&format!(" {amount} ")), Some(amount));
+        }
+
+        #[test]
+        fn any_text_is_an_amount_or_none(text in r"[-+0-9,. ]{0,24}|(?s).{0,10}") {
+            let plain = text.chars().all(|letter| letter.is_ascii_digit() || ",-+ ".contains(letter));
+            prop_assert!(plain || typed_amount(&text).is_none());
+        }
+    }
 }

@@ -10,7 +10,7 @@ use crate::pages::{KEY, Page, Visit, assets};
 pub fn shell(visit: &Visit, page: &Page) -> Markup {
     let t = visit.texts();
     let here = visit.request.uri().path_and_query().map_or("/", |path| path.as_str());
-    let signed_in = visit.request.cookie(KEY).is_some();
+    let signed_in = visit.cookie(KEY).is_some();
     html! {
         (DOCTYPE)
         html lang=(visit.lang.code()) {
@@ -151,6 +151,8 @@ pub fn countdown(seconds: u64) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use actix_web::web::Query;
+    use proptest::prelude::*;
 
     #[test]
     fn numbers_are_grouped_by_thousands() {
@@ -165,5 +167,15 @@ mod tests {
     fn a_path_is_encoded_for_a_query() {
         assert_eq!(encode("/events/2/seats?section=R&x=1 2"), "/events/2/seats%3Fsection%3DR%26x%3D1%202");
         assert_eq!(encode("한"), "%ED%95%9C");
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_encoded_is_read_again(text in r"(?s).{0,40}") {
+            let query = format!("a={}", encode(&text));
+            prop_assert!(query.bytes().all(|byte| byte.is_ascii_graphic()));
+            let Query(read) = Query::<Vec<(String, String)>>::from_query(&query).unwrap();
+            prop_assert_eq!(read, [("a".to_owned(), text)]);
+        }
     }
 }

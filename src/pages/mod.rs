@@ -19,7 +19,7 @@ use actix_web::dev::Payload;
 use actix_web::error::UrlencodedError;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{
-    ACCEPT, ACCEPT_LANGUAGE, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, HOST, LOCATION, ORIGIN,
+    ACCEPT, ACCEPT_LANGUAGE, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, COOKIE, HOST, LOCATION, ORIGIN,
     REFERRER_POLICY, RETRY_AFTER, VARY, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 use actix_web::web::{Data, Form, Query, ServiceConfig};
@@ -27,6 +27,7 @@ use actix_web::{FromRequest, HttpRequest, HttpResponse, ResponseError};
 use futures_util::future::LocalBoxFuture;
 use maud::Markup;
 use serde::de::DeserializeOwned;
+use uuid::Uuid;
 
 use crate::app::{App, Lane};
 use crate::error::Error;
@@ -100,9 +101,20 @@ impl FromRequest for Visit {
 }
 
 fn lang_of(request: &HttpRequest) -> Lang {
-    let chosen = request.cookie(LANG).and_then(|cookie| Lang::parse(cookie.value()));
+    let chosen = cookie(request, LANG).and_then(|code| Lang::parse(&code));
     let accepted = || request.headers().get(ACCEPT_LANGUAGE).and_then(|header| header.to_str().ok());
     chosen.unwrap_or_else(|| Lang::accepted(accepted().unwrap_or_default()))
+}
+
+/// The cookies that can be read. One of someone else that is no text does not hide the others.
+fn cookies(request: &HttpRequest) -> Vec<(String, String)> {
+    let pair = |text: &str| text.split_once('=').map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned()));
+    let texts = request.headers().get_all(COOKIE).map(|value| String::from_utf8_lossy(value.as_bytes()));
+    texts.flat_map(|text| text.split(';').filter_map(pair).collect::<Vec<_>>()).collect()
+}
+
+fn cookie(request: &HttpRequest, name: &str) -> Option<String> {
+    cookies(request).into_iter().find(|(known, _)| known == name).map(|(_, value)| value)
 }
 
 impl Visit {
@@ -135,7 +147,7 @@ impl Visit {
     }
 
     fn cookie(&self, name: &str) -> Option<String> {
-        self.request.cookie(name).map(|cookie| cookie.value().to_owned())
+        cookie(&self.request, name)
     }
 
     /// Who is signed in. A key that is none of ours counts as nobody.
@@ -151,16 +163,15 @@ impl Visit {
     /// The place this browser has in the event's line, and the rank it had at first.
     fn place(&self, event: &Event) -> Option<(Token, Option<u64>)> {
         let text = self.cookie(&format!("{PLACE}{}", event.id))?;
-        let (token, rank) = text.split_once('.').unwrap_or((&text, ""));
-        Some((event.open(token)?, rank.parse().ok()))
+        let (token, rank) = read_place(&text);
+        Some((event.open(token)?, rank))
     }
 
     /// All places this browser has or had.
     async fn tokens(&self) -> Result<Vec<Token>, Error> {
-        let cookies = self.request.cookies().map(|cookies| cookies.clone()).unwrap_or_default();
         let mut tokens = Vec::new();
-        for cookie in cookies.iter().filter(|cookie| cookie.name().starts_with(PLACE)) {
-            let text = cookie.value().split('.').next().unwrap_or_default();
+        for (_, value) in cookies(&self.request).iter().filter(|(name, _)| name.starts_with(PLACE)) {
+            let (text, _) = read_place(value);
             match self.app().events.open(&self.app().db, text).await {
                 Ok((token, _)) => tokens.push(token),
                 Err(Error::TokenNotFound) => {}
@@ -183,8 +194,7 @@ impl Visit {
     }
 
     fn remember_place(&self, token: Token, rank: Option<u64>) -> Cookie<'static> {
-        let rank = rank.map(|rank| format!(".{rank}")).unwrap_or_default();
-        self.remember(format!("{PLACE}{}", token.event()), format!("{}{rank}", token.uuid()))
+        self.remember(format!("{PLACE}{}", token.event()), write_place(token.uuid(), rank))
     }
 
     fn forget(&self, name: impl Into<String>) -> Cookie<'static> {
@@ -245,6 +255,16 @@ impl Visit {
         // Who waits with hands off comes back by itself; a form is not sent again.
         if away && self.request.method().is_safe() { reply.again_after(5) } else { reply }
     }
+}
+
+/// A place as its cookie has it: the token, and the rank it had at first.
+fn write_place(token: Uuid, rank: Option<u64>) -> String {
+    rank.map_or_else(|| token.to_string(), |rank| format!("{token}.{rank}"))
+}
+
+fn read_place(text: &str) -> (&str, Option<u64>) {
+    let (token, rank) = text.split_once('.').unwrap_or((text, ""));
+    (token, rank.parse().ok())
 }
 
 /// What a page answers.
@@ -380,7 +400,11 @@ pub async fn not_found(request: HttpRequest) -> HttpResponse {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use actix_web::http::header::HeaderValue;
     use actix_web::test::TestRequest;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use reqwest::Url;
 
     #[test]
     fn one_goes_on_to_own_paths_only() {
@@ -408,5 +432,29 @@ mod tests {
         assert!(!ours(&[("origin", "http://evil.example"), ("host", "a.example")]));
         assert!(!ours(&[("origin", "null"), ("host", "a.example")]));
         assert!(ours(&[("host", "a.example")]));
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_leads_off_the_site(text in r"[/\\.:@?#a-z%\t\n ]{0,12}|(/|//|/\\)[a-z.:@/\\]{0,12}|(?s).{0,20}") {
+            let here = Url::parse("http://zticket.example/account").unwrap();
+            let there = here.join(&own_path(Some(&text), "/")).unwrap();
+            prop_assert_eq!(there.origin(), here.origin());
+        }
+
+        #[test]
+        fn the_cookie_of_a_place_is_read_as_it_was_written(token: u128, rank: Option<u64>) {
+            let token = Uuid::from_u128(token);
+            let (text, written) = (token.to_string(), write_place(token, rank));
+            prop_assert_eq!(read_place(&written), (text.as_str(), rank));
+        }
+
+        #[test]
+        fn cookies_of_others_do_not_hide_ours(before in vec(b' '..=0xff, 0..20), after in vec(b' '..=0xff, 0..20)) {
+            let header = [&before, &b"; zt_key=zt_1; "[..], &after].concat();
+            let Ok(header) = HeaderValue::from_bytes(&header) else { return Ok(()) };
+            let request = TestRequest::default().insert_header((COOKIE, header)).to_http_request();
+            prop_assert_eq!(cookie(&request, KEY), Some("zt_1".to_owned()));
+        }
     }
 }

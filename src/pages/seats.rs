@@ -407,8 +407,7 @@ fn section_of(event: &Event, seat: SeatNumber) -> Option<String> {
 
 pub async fn pay(visit: Visit, Posted(form): Posted<Basket>) -> HttpResponse {
     with_place(&visit, form, async |Basket { seats }, event, token| {
-        let seats: Result<Vec<SeatNumber>, _> = seats.split(',').map(str::parse).collect();
-        let party = Party::new(seats.map_err(|_| Error::InvalidSeat)?)?;
+        let party = Party::parse(&seats)?;
         let map = format!("/events/{}/seats", event.id);
         visit.within(|limits| &limits.buy)?;
         match tickets::buy(&visit.lane, event, token, visit.person().await?, &party).await {

@@ -34,9 +34,10 @@ impl Lang {
     /// The best of an Accept-Language header; English if it names none of ours.
     pub fn accepted(header: &str) -> Self {
         let wish = |part: &str| {
-            let (tag, quality) = part.split_once(";q=").unwrap_or((part, "1"));
+            let (tag, weight) = part.split_once(';').unwrap_or((part, "q=1"));
             let code = tag.trim().split('-').next()?.to_ascii_lowercase();
-            let quality: f32 = quality.trim().parse().ok().filter(|quality| *quality > 0.0)?;
+            let quality: f32 = weight.trim().strip_prefix("q=")?.parse().ok()?;
+            let quality = Some(quality).filter(|quality| *quality > 0.0 && *quality <= 1.0)?;
             Some((quality, Self::parse(&code)?))
         };
         let wishes = header.split(',').filter_map(wish);
@@ -279,6 +280,7 @@ texts! {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn every_text_is_there_in_every_language_with_the_same_gaps() {
@@ -299,6 +301,9 @@ mod tests {
             ("en-US,en;q=0.9,ko;q=0.8", Lang::En),
             ("de,ko;q=0.5", Lang::Ko),
             ("ko;q=0.4, en;q=0.6", Lang::En),
+            ("ko-KR , ko; q=0.9, en ; q=0.8", Lang::Ko),
+            ("de, ko; q=0.5", Lang::Ko),
+            ("en;q=0.5, ko;q=inf", Lang::En),
             ("ko;q=0, *", Lang::En),
             ("de", Lang::En),
             ("", Lang::En),
@@ -312,5 +317,21 @@ mod tests {
     fn gaps_are_filled_in_order() {
         assert_eq!(fill("{} of {}", &[&1, &"two"]), "1 of two");
         assert_eq!(fill("none", &[]), "none");
+    }
+
+    proptest! {
+        #[test]
+        fn the_language_with_more_weight_is_spoken(ko in 1..=1000_u32, en in 1..=1000_u32, gap in " {0,2}", other in "[a-z]{3,8}") {
+            let weight = |thousandths: u32| format!("{gap};{gap}q={}.{:03}", thousandths / 1000, thousandths % 1000);
+            let header = format!("{other},{gap}ko-KR{},{gap}EN{}", weight(ko), weight(en));
+            prop_assert_eq!(Lang::accepted(&header), if ko >= en { Lang::Ko } else { Lang::En });
+        }
+
+        #[test]
+        fn any_header_names_a_language(header in r"[a-z;=q0-9., *-]{0,40}|(?s).{0,40}") {
+            let lang = Lang::accepted(&header);
+            prop_assert!(lang == Lang::En || header.to_ascii_lowercase().contains("ko"));
+            prop_assert_eq!(Lang::parse(lang.code()), Some(lang));
+        }
     }
 }

@@ -21,6 +21,10 @@ async fn unknown_paths_and_wrong_methods_are_told_so_in_json() {
     {
         is(answer(app.request(Method::GET, path)).await, 404, "NOT_FOUND");
     }
+    // Programs are told in JSON, whatever they say they take.
+    for path in ["/api/nope", "/api/events/1/nope", "/api/events/1/seats/1/hold/"] {
+        is(answer(app.request(Method::GET, path).header("Accept", "text/html")).await, 404, "NOT_FOUND");
+    }
     for (method, path, allowed) in [
         (Method::GET, "/api/queues/tokens", "POST"),
         (Method::POST, "/api/seats", "GET, HEAD"),

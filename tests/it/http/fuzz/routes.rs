@@ -1,0 +1,72 @@
+//! The routes of the server, read from where they are written: a new one cannot be forgotten here.
+
+const HTTP: &str = include_str!("../../../../src/http/mod.rs");
+const PAGES: &str = include_str!("../../../../src/pages/mod.rs");
+
+#[derive(Debug, Clone)]
+pub struct Route {
+    pub pattern: String,
+    /// The methods it takes.
+    pub allowed: Vec<&'static str>,
+    /// Answers people, in HTML.
+    pub page: bool,
+}
+
+pub fn all() -> Vec<Route> {
+    let api = paths("fn api(");
+    let house = paths("fn house(");
+    let other = paths("fn routes(");
+    let pages = function(PAGES, "fn routes(");
+    let mut routes = Vec::new();
+    for prefix in ["/api", "/api/events/{event}"] {
+        routes.extend(api.iter().map(|call| route(prefix, call, false)));
+    }
+    routes.extend(house.iter().map(|call| route("/api", call, false)));
+    routes.extend(other.iter().map(|call| route("", &call[1..], false)));
+    for (kind, allowed) in [("page(", "GET, HEAD"), ("form(", "GET, HEAD, POST")] {
+        routes.extend(calls(pages, kind).iter().map(|call| route("", &[call[0], allowed], true)));
+    }
+    routes
+}
+
+/// What `path` is called with: a pattern and its methods, after a prefix where one is written there too.
+fn paths(start: &str) -> Vec<Vec<&'static str>> {
+    calls(function(HTTP, start), "path(").into_iter().filter(|call| call.len() > 1).collect()
+}
+
+fn route(prefix: &str, call: &[&'static str], page: bool) -> Route {
+    Route { pattern: format!("{prefix}{}", call[0]), allowed: call[1].split(", ").collect(), page }
+}
+
+/// The text of a function, up to the brace that ends it.
+fn function(source: &'static str, start: &str) -> &'static str {
+    let (_, rest) = source.split_once(start).unwrap_or_else(|| panic!("{start} is not where it was"));
+    rest.split_once("\n}\n").unwrap().0
+}
+
+/// The texts handed over in each call of this name, where there are any.
+fn calls(source: &'static str, name: &str) -> Vec<Vec<&'static str>> {
+    let inside = source.split(name).skip(1).map(|rest| rest.split(')').next().unwrap());
+    inside
+        .map(|inside| inside.split('"').skip(1).step_by(2).collect::<Vec<_>>())
+        .filter(|call| !call.is_empty())
+        .collect()
+}
+
+#[test]
+fn every_route_is_found() {
+    let found = all();
+    let services = |source, start| function(source, start).matches(".service(").count();
+    let api = services(HTTP, "fn api(");
+    // Two of the services are scopes, which hold the others.
+    let other = services(HTTP, "fn routes(") - 2;
+    let expected = 2 * api + services(HTTP, "fn house(") + other + services(PAGES, "fn routes(");
+    assert_eq!(found.len(), expected, "{found:#?}");
+    assert!(api > 5 && found.iter().all(|route| route.pattern.starts_with('/')));
+    for source in [HTTP, PAGES] {
+        let here = source.matches(".service(").count();
+        let known = ["fn api(", "fn house(", "fn routes(", "pub fn serve_management("];
+        let known = known.iter().filter(|start| source.contains(**start)).map(|start| services(source, start));
+        assert_eq!(known.sum::<usize>(), here, "routes are set up in a function that is not read here");
+    }
+}
