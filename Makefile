@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help run test check fmt migrate bench bench-quick stop clean
+.PHONY: help run test test-cluster check fmt migrate bench bench-quick chaos stop clean
 
 # rustup puts cargo there, and not every shell has it on its PATH.
 export PATH := $(PATH):$(HOME)/.cargo/bin
@@ -30,10 +30,13 @@ bench: ## measure the speed beside the ceiling and the obvious way, in under ten
 bench-quick: ## the same in under two minutes, less certain
 	@scripts/bench --quick
 
+chaos: ## sell while everything goes wrong, for a minute; ARGS='--seed 7 --seconds 120', ARGS=--help for more
+	@scripts/chaos $(ARGS)
+
 stop: ## stop private PostgreSQL and Redis servers that were left running
-	@scripts/services stop run test bench
+	@scripts/services stop run test bench chaos
 
 clean: ## stop them, and delete their data and everything built
-	@scripts/services clean run test bench
+	@scripts/services clean run test bench chaos
 	rm -rf .services
 	cargo clean

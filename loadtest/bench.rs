@@ -2,6 +2,7 @@
 //! here, on 127.0.0.1, and ends with this program. The table goes to stdout, progress to stderr.
 
 mod load;
+mod process;
 mod report;
 mod stack;
 

@@ -7,7 +7,8 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::Outcome;
-use crate::stack::{Programs, Server, output};
+use crate::process::output;
+use crate::stack::{Programs, Server};
 
 const GENERATOR: &str = "loadtest/wrk/load.lua";
 const INSERT: &str = "loadtest/insert.sql";

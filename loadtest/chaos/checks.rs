@@ -1,0 +1,146 @@
+//! What is compared with what people were told: the database all the time, Redis at the end.
+
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+use redis::AsyncCommands;
+use uuid::Uuid;
+use zticket::ids::EventId;
+use zticket::redis::keys::{Key, Keys};
+
+use crate::promises::PROMISES;
+use crate::sql::TicketRow;
+use crate::world::{End, Rule, Story, Told, World, lock};
+use crate::{Outcome, sql};
+
+/// True at any moment, because every sale is one transaction.
+pub async fn promises(world: &World) -> Outcome<()> {
+    for (promise, query) in PROMISES {
+        let broken =
+            sql::number(&world.stage.database_url, &format!("SELECT count(*) AS n FROM ({query}) AS b")).await?;
+        if broken > 0 {
+            let seats = promise.contains("seat") || promise.contains("order is without");
+            world.violated(if seats { Rule::NoSeatTwice } else { Rule::MoneyIsConserved }, (*promise).to_owned());
+        }
+    }
+    Ok(())
+}
+
+/// Every ticket someone was told of is there.
+pub async fn told_is_true(world: &World) -> Outcome<()> {
+    // Before the look: who is told meanwhile comes later.
+    let told: Vec<(i32, u32, Told)> = lock(&world.stories)
+        .iter()
+        .flat_map(|story| {
+            let story = lock(story);
+            let (event, place) = (story.event, story.place);
+            story.tickets.iter().map(move |ticket| (event, place, ticket.clone())).collect::<Vec<_>>()
+        })
+        .collect();
+    let rows = sql::tickets(&world.stage.database_url).await?;
+    let rows: HashMap<Uuid, TicketRow> = rows.into_iter().map(|row| (row.id, row)).collect();
+    for (event, place, ticket) in told {
+        let seat = ticket.seat;
+        let same = |row: &TicketRow| {
+            (row.event_id, row.seat_number, row.place, row.price) == (event, seat, i64::from(place), ticket.price)
+        };
+        if !rows.get(&ticket.id).is_some_and(same) {
+            world.violated(Rule::NoTicketLost, format!("seat {seat} of event {event} was told to be sold to {place}"));
+        }
+    }
+    Ok(())
+}
+
+/// When everyone is gone: nothing was sold or charged that nobody was told of.
+pub async fn nothing_else(world: &World) -> Outcome<()> {
+    let rows = sql::tickets(&world.stage.database_url).await?;
+    let stories: HashMap<(i32, u32), _> =
+        lock(&world.stories).iter().map(|story| (lock(story).who(), story.clone())).collect();
+    for row in &rows {
+        let place = u32::try_from(row.place)?;
+        let Some(story) = stories.get(&(row.event_id, place)) else {
+            world.violated(Rule::NoTicketLost, format!("seat {} was sold to nobody who came", row.seat_number));
+            continue;
+        };
+        let story = lock(story);
+        if uncertain(&story) {
+            continue;
+        }
+        let told = story.tickets.iter().find(|ticket| ticket.id == row.id);
+        if told.map(|ticket| ticket.cancelled) != Some(row.status == "CANCELLED") {
+            let what = format!("ticket {} of place {} is {} and was told otherwise", row.id, row.place, row.status);
+            world.violated(Rule::NoTicketLost, what);
+        }
+    }
+    let balances = sql::balances(&world.stage.database_url).await?;
+    let balances: HashMap<Uuid, i64> = balances.into_iter().map(|row| (row.id, row.balance)).collect();
+    for story in stories.values() {
+        let story = lock(story);
+        let Some(user) = story.user.filter(|_| !uncertain(&story)) else { continue };
+        let paid: i64 = story.tickets.iter().filter(|ticket| !ticket.cancelled).map(|ticket| ticket.price).sum();
+        let (expected, found) = (story.charged - paid, balances.get(&user).copied());
+        if found != Some(expected) {
+            let what =
+                format!("place {} of event {} should have {expected} left, has {found:?}", story.place, story.event);
+            world.violated(Rule::MoneyIsConserved, what);
+        }
+    }
+    for story in stories.values() {
+        let story = lock(story);
+        if matches!(story.end, None | Some(End::StillWaiting)) {
+            let what = format!("place {} of event {} was still waiting at the end", story.place, story.event);
+            world.violated(Rule::WhoPollsGetsIn, what);
+        }
+    }
+    Ok(())
+}
+
+/// They did not wait for an answer, or were cut off by the end of the run.
+fn uncertain(story: &Story) -> bool {
+    matches!(story.end, None | Some(End::Vanished | End::StillWaiting))
+}
+
+/// Waits until everything is settled and every hold has ended, then compares.
+pub async fn redis_agrees(world: &World, events: &[i32], patience: Duration) -> Outcome<()> {
+    let deadline = Instant::now() + patience;
+    loop {
+        let differences = differences(world, events).await?;
+        if differences.is_empty() {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            differences.into_iter().for_each(|what| world.violated(Rule::DatabaseAndRedisAgree, what));
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+async fn differences(world: &World, events: &[i32]) -> Outcome<Vec<String>> {
+    let rows = sql::tickets(&world.stage.database_url).await?;
+    let unsettled = "SELECT count(*) AS n FROM tickets WHERE settled_at IS NULL";
+    let unsettled = sql::number(&world.stage.database_url, unsettled).await?;
+    let mut differences = Vec::new();
+    if unsettled > 0 {
+        differences.push(format!("{unsettled} tickets are not settled"));
+    }
+    let mut conn = world.stage.redis().await?;
+    for event in events {
+        let keys = Keys::new(EventId::try_from(*event)?);
+        let states: Vec<u8> = conn.get(keys.get(Key::Seats)).await?;
+        let live = |row: &&TicketRow| row.event_id == *event && row.status != "CANCELLED";
+        let sold: HashSet<i32> = rows.iter().filter(live).map(|row| row.seat_number).collect();
+        let known: HashSet<i32> =
+            (1..).zip(&states).filter(|(_, state)| **state == b's').map(|(seat, _)| seat).collect();
+        let held = states.iter().filter(|state| **state == b'h').count();
+        if sold != known {
+            let mut other: Vec<_> = sold.symmetric_difference(&known).collect();
+            other.sort_unstable();
+            differences.push(format!("event {event}: seats {other:?}"));
+        }
+        if held > 0 {
+            differences.push(format!("event {event}: {held} seats are held though nobody is there"));
+        }
+    }
+    Ok(differences)
+}

@@ -1,0 +1,235 @@
+//! `make chaos`: a sale while everything goes wrong. Real servers, a real Redis and PostgreSQL, thousands of visitors who
+//! try again, and a driver that kills, freezes, wipes and cuts, as its seed says. Everything is watched from outside; a
+//! promise that breaks is a violation. With `--break` nothing is killed: each promise is broken on purpose, and it is the
+//! checks that are tested.
+
+mod checks;
+mod faults;
+mod observer;
+// The bench uses the rest of it.
+#[allow(dead_code)]
+#[path = "../process.rs"]
+mod process;
+#[path = "../promises.rs"]
+mod promises;
+mod proxy;
+mod sabotage;
+mod sql;
+mod stage;
+mod visitors;
+mod world;
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use faults::Kind;
+use stage::Stage;
+use tokio::task::JoinSet;
+use visitors::Visitor;
+use world::{End, Rule, World, lock};
+
+pub type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+/// After the last fault everyone gets so long to come to an end.
+const DRAIN: Duration = Duration::from_secs(120);
+const CHECKPOINT: Duration = Duration::from_secs(10);
+
+/// Sells tickets while everything goes wrong, and checks that nothing is lost. Needs the services of scripts/chaos.
+#[derive(Parser)]
+struct Cli {
+    /// What goes wrong, and what people do, follows from it [default: another one each time]
+    #[arg(long)]
+    seed: Option<u64>,
+    /// How long things go wrong
+    #[arg(long, default_value_t = 60)]
+    seconds: u64,
+    #[arg(long, default_value_t = 3)]
+    servers: usize,
+    /// People that come [default: 60 for each second]
+    #[arg(long)]
+    visitors: Option<u32>,
+    /// Seats of all events together [default: as many as people, who buy two on average]
+    #[arg(long)]
+    seats: Option<u32>,
+    /// Only these faults
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<Kind>,
+    /// Break every promise on purpose instead: all of it must be found out
+    #[arg(long = "break")]
+    sabotage: bool,
+    /// Where to keep the servers' logs if something was violated
+    #[arg(long)]
+    logs: Option<std::path::PathBuf>,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match run(Cli::parse()).await {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("chaos: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(cli: Cli) -> Outcome<bool> {
+    let seed = cli.seed.unwrap_or_else(|| fastrand::u64(..1_000_000));
+    let visitors = cli.visitors.unwrap_or(cli.seconds as u32 * 60);
+    let seats = cli.seats.unwrap_or(visitors).max(60);
+    eprintln!("chaos: seed {seed}, {visitors} visitors, about {seats} seats, {} s", cli.seconds);
+
+    // A third of the seats for the free event, the others for two dates of two sections, ten seats to a row.
+    let stage = Stage::set_up(cli.servers, seats / 3).await?;
+    stage.open((seats / 60).max(1)).await?;
+    let events: Vec<i32> = sql::numbers(&stage.database_url, "SELECT id::bigint AS n FROM events ORDER BY id")
+        .await?
+        .into_iter()
+        .map(i32::try_from)
+        .collect::<Result<_, _>>()?;
+    let priced: Vec<(i32, bool)> = events.iter().map(|event| (*event, *event != 1)).collect();
+    let world = Arc::new(World::new(stage));
+    let began = Instant::now();
+    let until = began + Duration::from_secs(cli.seconds);
+
+    let watching = tokio::spawn(observer::run(world.clone(), events.clone()));
+    let checking = tokio::spawn(checkpoints(world.clone()));
+    let mut people = JoinSet::new();
+    for number in 0..visitors {
+        let visitor = Visitor::new(world.clone(), seed, number, &priced);
+        // They come over most of the time, so that there is always a line.
+        let after = Duration::from_secs(cli.seconds).mul_f64(0.8) * number / visitors.max(1);
+        people.spawn(async move {
+            tokio::time::sleep(after).await;
+            visitor.visit().await;
+        });
+    }
+    if cli.sabotage {
+        sabotage::run(world.clone(), until).await?;
+    } else {
+        faults::run(world.clone(), seed, cli.only.clone(), until).await?;
+        for at in 0..world.stage.server_count() {
+            world.stage.start_server(at).await?;
+        }
+    }
+    tokio::time::sleep_until(until.into()).await;
+    eprintln!("chaos: no more faults; waiting until everyone is served");
+    let drained = async { while people.join_next().await.is_some() {} };
+    if tokio::time::timeout(DRAIN, drained).await.is_err() {
+        eprintln!("chaos: {} people are not done after {DRAIN:?}", people.len());
+    }
+    let took = began.elapsed();
+
+    promises_and_tickets(&world).await?;
+    checks::redis_agrees(&world, &events, Duration::from_secs(30)).await?;
+    world.over.store(true, Relaxed);
+    while people.join_next().await.is_some() {}
+    checks::nothing_else(&world).await?;
+    for task in [watching, checking] {
+        task.await?;
+    }
+    for at in 0..world.stage.server_count() {
+        if let Err(error) = world.stage.stop_server(at).await {
+            world.violated(Rule::NoOtherFault, error.to_string());
+        }
+    }
+    let well = report(&world, &cli, seed, took).await?;
+    if let Some(folder) = cli.logs.filter(|_| !well) {
+        world.stage.keep_logs(&folder)?;
+    }
+    Ok(well)
+}
+
+async fn promises_and_tickets(world: &World) -> Outcome<()> {
+    checks::promises(world).await?;
+    checks::told_is_true(world).await
+}
+
+/// All the time, as far as the database answers.
+async fn checkpoints(world: Arc<World>) {
+    let mut next = Instant::now() + CHECKPOINT;
+    while !world.is_over() {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        for at in 0..world.stage.server_count() {
+            if let Some(crash) = world.stage.crashed(at).await {
+                world.violated(Rule::NoOtherFault, crash);
+            }
+        }
+        if Instant::now() >= next {
+            // Away just now: the next time tells.
+            let _ = promises_and_tickets(&world).await;
+            next = Instant::now() + CHECKPOINT;
+        }
+    }
+}
+
+/// Prints the table. Returns whether all is as it must be.
+async fn report(world: &World, cli: &Cli, seed: u64, took: Duration) -> Outcome<bool> {
+    let (mut ends, mut tickets, mut cancelled, mut orders) = (BTreeMap::<End, u32>::new(), 0, 0, 0);
+    for story in lock(&world.stories).iter() {
+        let story = lock(story);
+        *ends.entry(story.end.unwrap_or(End::StillWaiting)).or_default() += 1;
+        tickets += story.tickets.len();
+        orders += usize::from(!story.tickets.is_empty());
+        cancelled += story.tickets.iter().filter(|ticket| ticket.cancelled).count();
+    }
+    let counts = &world.counts;
+    let paid =
+        sql::number(&world.stage.database_url, "SELECT coalesce(sum(amount - refunded), 0)::bigint AS n FROM payments")
+            .await?;
+    println!(
+        "## Chaos, seed {seed}: {} s of faults, {} s in all, {} servers",
+        cli.seconds,
+        took.as_secs(),
+        cli.servers
+    );
+    println!("\n| faults injected | times |\n|---|---:|");
+    for (name, times) in lock(&world.faults_done).iter() {
+        println!("| {name} | {times} |");
+    }
+    println!("\n| what people met | |\n|---|---:|");
+    println!("| requests answered | {} |", counts.answered.load(Relaxed));
+    println!("| refused (4xx) | {} |", counts.refused.load(Relaxed));
+    println!("| told to come back (503) | {} |", counts.unavailable.load(Relaxed));
+    println!("| without an answer | {} |", counts.unanswered.load(Relaxed));
+    println!("| purchases, tickets, of which cancelled | {orders}, {tickets}, {cancelled} |");
+    println!("| money paid and not paid back | {paid} |");
+    for (end, count) in ends {
+        println!("| people: {} | {count} |", named(end));
+    }
+    println!("| looks into Redis | {} |", counts.lines_seen.load(Relaxed));
+    println!(
+        "\n| promise | {} |\n|---|---:|",
+        if cli.sabotage { "broken on purpose: found out" } else { "violations" }
+    );
+    let mut well = true;
+    for rule in Rule::ALL {
+        let violations = world.violations(rule);
+        if cli.sabotage && sabotage::BROKEN.contains(&rule) {
+            well &= violations > 0;
+            println!("| {rule} | {} |", if violations > 0 { "yes" } else { "NO" });
+        } else if !cli.sabotage {
+            well &= violations == 0;
+            println!("| {rule} | {violations} |");
+        }
+    }
+    Ok(well)
+}
+
+fn named(end: End) -> &'static str {
+    match end {
+        End::Bought => "bought",
+        End::SoldOut => "told that all is sold, or found no seat",
+        End::RanOut => "inside, and out of time",
+        End::Gone => "left or went away",
+        End::Vanished => "sent a purchase and did not wait for the answer",
+        End::Expired => "lost their place",
+        End::Silent => "not heard for most of the queue's time to live",
+        End::StillWaiting => "still there at the end",
+    }
+}

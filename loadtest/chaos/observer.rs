@@ -1,0 +1,140 @@
+//! Looks into Redis ten times a second, past the servers: who is inside, who was let in, which holds have ended.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use redis::aio::MultiplexedConnection;
+use zticket::ids::EventId;
+use zticket::redis::keys::{Key, Keys};
+
+use crate::Outcome;
+use crate::stage::{HOLD, MAX_ACTIVE, PASS, QUEUE_TTL};
+use crate::world::{Rule, Story, Target, World, lock};
+
+const EVERY: Duration = Duration::from_millis(100);
+/// A look that comes later than this after the last one does not tell who was let in before whom.
+const BLINK: Duration = Duration::from_millis(400);
+/// By then a poll was passed on to Redis by any server that is well.
+const PASSED_ON: Duration = Duration::from_millis(1500);
+/// Overdue holds and passes are taken away about once a second.
+const TIDY: Duration = Duration::from_secs(5);
+/// A payment may stretch a pass by this.
+const TIME_TO_PAY: Duration = Duration::from_secs(10);
+
+/// One moment of an event.
+struct Look {
+    now_ms: i64,
+    passes: HashMap<u32, i64>,
+    hold_ends: HashMap<u32, i64>,
+    seats: Vec<u8>,
+}
+
+type Clock = (i64, i64);
+
+impl Look {
+    async fn at(conn: &mut MultiplexedConnection, keys: &Keys) -> Outcome<Option<Self>> {
+        type Fields = (Option<i64>, Option<i64>);
+        type Scores = Vec<(u32, f64)>;
+        let (clock, (now, skew), passes, hold_ends, seats): (Clock, Fields, Scores, Scores, Vec<u8>) = redis::pipe()
+            .atomic()
+            .cmd("TIME")
+            .hmget(keys.get(Key::Meta), &["now", "skew"])
+            .zrange_withscores(keys.get(Key::Passes), 0, -1)
+            .zrange_withscores(keys.get(Key::HoldEnds), 0, -1)
+            .get(keys.get(Key::Seats))
+            .query_async(conn)
+            .await?;
+        let (Some(now), Some(skew)) = (now, skew) else { return Ok(None) };
+        let whole = |scores: Scores| scores.into_iter().map(|(one, score)| (one, score as i64)).collect();
+        let now_ms = now.max(clock.0 * 1000 + clock.1 / 1000 + skew);
+        Ok(Some(Self { now_ms, passes: whole(passes), hold_ends: whole(hold_ends), seats }))
+    }
+}
+
+pub async fn run(world: Arc<World>, events: Vec<i32>) {
+    let keys: Vec<(i32, Keys)> =
+        events.into_iter().filter_map(|event| Some((event, Keys::new(EventId::try_from(event).ok()?)))).collect();
+    let mut conn: Option<MultiplexedConnection> = None;
+    let mut last: HashMap<i32, (Instant, HashSet<u32>)> = HashMap::new();
+    while !world.is_over() {
+        tokio::time::sleep(EVERY).await;
+        let Some(known) = &mut conn else {
+            conn = world.stage.redis().await.ok();
+            continue;
+        };
+        for (event, keys) in &keys {
+            let asked = Instant::now();
+            let Ok(look) = Look::at(known, keys).await else {
+                conn = None;
+                last.clear();
+                break;
+            };
+            let Some(look) = look else { continue };
+            world.counts.lines_seen.fetch_add(1, Relaxed);
+            check(&world, *event, &look);
+            let inside: HashSet<u32> = look.passes.keys().copied().collect();
+            lock(&world.admitted).extend(inside.iter().map(|place| (*event, *place)));
+            if let Some((before, known)) = last.get(event).filter(|(before, _)| asked - *before < BLINK) {
+                let new: Vec<u32> = inside.difference(known).copied().collect();
+                overtaking(&world, *event, *before, &new);
+            }
+            last.insert(*event, (asked, inside));
+        }
+    }
+}
+
+fn check(world: &World, event: i32, look: &Look) {
+    let inside = look.passes.values().filter(|deadline| **deadline > look.now_ms).count();
+    if inside > MAX_ACTIVE {
+        world.violated(Rule::NeverTooManyInside, format!("{inside} inside event {event}"));
+    }
+    let ms = |time: Duration| time.as_millis() as i64;
+    let rule = Rule::NothingOutlivesItsDeadline;
+    let well = !world.any_hurt_since(Instant::now() - TIDY * 2);
+    let longest = [
+        (&look.passes, PASS + HOLD + TIME_TO_PAY, "pass of place"),
+        (&look.hold_ends, HOLD.max(TIME_TO_PAY), "hold of seat"),
+    ];
+    for (deadlines, longest, what) in longest {
+        for (one, deadline) in deadlines {
+            if *deadline > look.now_ms + ms(longest) {
+                world.violated(rule, format!("the {what} {one} of event {event} lasts too long"));
+            }
+            if well && *deadline < look.now_ms - ms(TIDY) {
+                world.violated(rule, format!("the {what} {one} of event {event} is over and still there"));
+            }
+        }
+    }
+    for (seat, state) in (1..).zip(&look.seats) {
+        if (*state == b'h') != look.hold_ends.contains_key(&seat) {
+            world.violated(rule, format!("the hold of seat {seat} of event {event} has no end"));
+        }
+    }
+}
+
+/// Of those who were let in since the last look nobody may stand behind someone who waits and is alive.
+fn overtaking(world: &World, event: i32, before: Instant, new: &[u32]) {
+    // Who came back inside after a loss was let in before.
+    let Some(last) = new.iter().max() else { return };
+    for story in lock(&world.stories).iter() {
+        let story = lock(story);
+        let stands = story.event == event && story.place < *last && story.waiting && story.entered < before;
+        if stands && alive(world, &story, before) && !lock(&world.admitted).contains(&(event, story.place)) {
+            let what = format!("place {last} of event {event} was let in before place {}", story.place);
+            world.violated(Rule::NobodyOvertakes, what);
+        }
+    }
+}
+
+/// Whether Redis must have heard of this place lately: a server answered its poll, had the time to pass that on, and nothing
+/// was broken meanwhile that could have kept it from it.
+fn alive(world: &World, story: &Story, at: Instant) -> bool {
+    let slice = QUEUE_TTL / 4;
+    story.polls.iter().any(|(poll, server)| {
+        let Some(age) = at.checked_duration_since(*poll) else { return false };
+        let fresh = age >= PASSED_ON && age <= slice - Duration::from_millis(200);
+        fresh && !world.was_hurt(&[Target::Server(*server), Target::Redis], *poll, *poll + PASSED_ON)
+    })
+}

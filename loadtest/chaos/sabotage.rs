@@ -1,0 +1,149 @@
+//! Breaks each promise once, behind the servers' back, to see that the checks find it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use redis::AsyncCommands;
+use zticket::ids::EventId;
+use zticket::redis::keys::{Key, Keys};
+
+use crate::world::{Rule, World, lock};
+use crate::{Outcome, sql};
+
+/// The rules that are broken, in turn.
+pub const BROKEN: [Rule; 8] = [
+    Rule::NobodyOvertakes,
+    Rule::WhoPollsGetsIn,
+    Rule::NeverTooManyInside,
+    Rule::NothingOutlivesItsDeadline,
+    Rule::NoSeatTwice,
+    Rule::NoTicketLost,
+    Rule::MoneyIsConserved,
+    Rule::DatabaseAndRedisAgree,
+];
+
+const EVERY: Duration = Duration::from_secs(2);
+
+pub async fn run(world: Arc<World>, until: Instant) -> Outcome<()> {
+    for rule in BROKEN {
+        tokio::time::sleep(EVERY).await;
+        // There may be nobody in line just now.
+        while !break_it(&world, rule).await? {
+            if Instant::now() > until {
+                return Err(format!("there was no opportunity to break \"{rule}\"").into());
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        eprintln!("chaos: broken on purpose: {rule}");
+    }
+    Ok(())
+}
+
+async fn break_it(world: &World, rule: Rule) -> Outcome<bool> {
+    let database = &world.stage.database_url;
+    let mut conn = world.stage.redis().await?;
+    match rule {
+        Rule::NobodyOvertakes | Rule::WhoPollsGetsIn => {
+            let last = rule == Rule::NobodyOvertakes;
+            let Some((event, place)) = someone_waiting(world, last) else { return Ok(false) };
+            let keys = Keys::new(EventId::try_from(event)?);
+            let meta = keys.get(Key::Meta);
+            let (base, now, inside): (u32, i64, usize) = redis::pipe()
+                .hget(meta, "base")
+                .hget(meta, "now")
+                .zcard(keys.get(Key::Passes))
+                .query_async(&mut conn)
+                .await?;
+            if last && inside >= crate::stage::MAX_ACTIVE {
+                return Ok(false);
+            }
+            let was: bool = conn.setbit(keys.get(Key::Line), (place - base) as usize, false).await?;
+            if !was {
+                return Ok(false);
+            }
+            let mut pipe = redis::pipe();
+            pipe.atomic().hincr(meta, "waiting", -1).hincr(meta, "line_version", 1);
+            if last {
+                pipe.zadd(keys.get(Key::Passes), place, now + 5000).hset(keys.get(Key::Limits), place, now + 5000);
+                pipe.hincr(meta, "passes_version", 1);
+            }
+            let () = pipe.query_async(&mut conn).await?;
+        }
+        Rule::NeverTooManyInside => {
+            let keys = Keys::new(EventId::try_from(1)?);
+            let now: i64 = conn.hget(keys.get(Key::Meta), "now").await?;
+            let mut pipe = redis::pipe();
+            for place in 4_000_000_000_u32..4_000_000_100 {
+                pipe.zadd(keys.get(Key::Passes), place, now + 1500).hset(keys.get(Key::Limits), place, now + 1500);
+            }
+            let () = pipe.atomic().query_async(&mut conn).await?;
+        }
+        Rule::NothingOutlivesItsDeadline => {
+            let keys = Keys::new(EventId::try_from(1)?);
+            let held: Vec<(u32, f64)> = conn.zrange_withscores(keys.get(Key::HoldEnds), -1, -1).await?;
+            let Some((seat, deadline)) = held.first() else { return Ok(false) };
+            let () = conn.zadd(keys.get(Key::HoldEnds), seat, deadline + 3_600_000.0).await?;
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            // As it was, unless it was sold or given back meanwhile.
+            let () = redis::cmd("ZADD")
+                .arg(keys.get(Key::HoldEnds))
+                .arg("XX")
+                .arg(*deadline)
+                .arg(seat)
+                .query_async(&mut conn)
+                .await?;
+        }
+        Rule::NoSeatTwice => {
+            if sql::number(database, "SELECT count(*) AS n FROM tickets WHERE event_id = 1").await? == 0 {
+                return Ok(false);
+            }
+            let twice = "DROP INDEX IF EXISTS tickets_one_per_seat;
+                INSERT INTO tickets (id, order_id, event_id, seat_number, seat_version, price, queue_token)
+                SELECT gen_random_uuid(), order_id, event_id, seat_number, seat_version, price, queue_token
+                FROM tickets WHERE event_id = 1 AND status <> 'CANCELLED' ORDER BY sold_at LIMIT 1";
+            sql::execute(database, twice).await?;
+        }
+        Rule::NoTicketLost => {
+            let told = lock(&world.stories).iter().find_map(|story| {
+                let story = lock(story);
+                let ticket = story.tickets.first().filter(|ticket| !ticket.cancelled && story.event == 1);
+                ticket.map(|ticket| ticket.id)
+            });
+            let Some(id) = told else { return Ok(false) };
+            sql::execute(database, &format!("DELETE FROM tickets WHERE id = '{id}'")).await?;
+        }
+        Rule::MoneyIsConserved => {
+            let twice = "UPDATE users SET balance = balance - 1000 WHERE id =
+                (SELECT user_id FROM payments JOIN users ON users.id = user_id WHERE balance >= 1000 LIMIT 1)";
+            if sql::number(database, "SELECT count(*) AS n FROM payments").await? == 0 {
+                return Ok(false);
+            }
+            sql::execute(database, twice).await?;
+        }
+        Rule::DatabaseAndRedisAgree => {
+            let keys = Keys::new(EventId::try_from(1)?);
+            let states: Vec<u8> = conn.get(keys.get(Key::Seats)).await?;
+            let Some(free) = states.iter().position(|state| *state == b'a') else { return Ok(false) };
+            let () = conn.setrange(keys.get(Key::Seats), free as isize, "s").await?;
+        }
+        Rule::NoPlaceTwice | Rule::NoOtherFault => {}
+    }
+    Ok(true)
+}
+
+/// The last or the first that waits and has polled lately.
+fn someone_waiting(world: &World, last: bool) -> Option<(i32, u32)> {
+    let stories = lock(&world.stories);
+    let waiting = stories.iter().filter_map(|story| {
+        let story = lock(story);
+        let lately = story.polls.len() > 2 && story.polls.back()?.0.elapsed() < Duration::from_secs(3);
+        (story.waiting && lately).then_some((story.event, story.place))
+    });
+    let mut waiting: Vec<_> = waiting.collect();
+    waiting.sort_by_key(|(event, place)| (*place, *event));
+    // Someone has to stand in front of who overtakes.
+    if waiting.len() < 20 {
+        return None;
+    }
+    if last { waiting.pop() } else { waiting.get(waiting.len() / 2).copied() }
+}

@@ -1,0 +1,242 @@
+//! What everyone in the run shares: who came and what they were told, what was broken and when, and which promises broke.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use uuid::Uuid;
+
+use crate::stage::Stage;
+
+/// What must hold, whatever is done to the servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Rule {
+    NoSeatTwice,
+    NoTicketLost,
+    MoneyIsConserved,
+    DatabaseAndRedisAgree,
+    NobodyOvertakes,
+    NeverTooManyInside,
+    NothingOutlivesItsDeadline,
+    WhoPollsGetsIn,
+    NoPlaceTwice,
+    NoOtherFault,
+}
+
+impl Rule {
+    pub const ALL: [Self; 10] = [
+        Self::NoSeatTwice,
+        Self::NoTicketLost,
+        Self::MoneyIsConserved,
+        Self::DatabaseAndRedisAgree,
+        Self::NobodyOvertakes,
+        Self::NeverTooManyInside,
+        Self::NothingOutlivesItsDeadline,
+        Self::WhoPollsGetsIn,
+        Self::NoPlaceTwice,
+        Self::NoOtherFault,
+    ];
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoSeatTwice => "no seat is sold twice",
+            Self::NoTicketLost => "what was told to be sold is in the database, and nothing else is",
+            Self::MoneyIsConserved => "nobody is charged twice, and all money is accounted for",
+            Self::DatabaseAndRedisAgree => "database and Redis agree",
+            Self::NobodyOvertakes => "nobody is let in before someone alive in front of them",
+            Self::NeverTooManyInside => "never more inside than allowed",
+            Self::NothingOutlivesItsDeadline => "no hold or pass outlives its deadline",
+            Self::WhoPollsGetsIn => "who keeps polling gets in or is told that all is sold",
+            Self::NoPlaceTwice => "no place is given twice",
+            Self::NoOtherFault => "no server crashes, and no answer is a 500",
+        })
+    }
+}
+
+/// A ticket as its buyer was told.
+#[derive(Debug, Clone)]
+pub struct Told {
+    pub id: Uuid,
+    pub seat: i32,
+    pub price: i64,
+    pub cancelled: bool,
+}
+
+/// How a visit ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum End {
+    Bought,
+    /// Told so while waiting, or found no seat inside.
+    SoldOut,
+    /// Inside, and then too slow: on purpose, or held up by a fault.
+    RanOut,
+    /// Left or went away on purpose.
+    Gone,
+    /// Sent a purchase and did not wait for the answer.
+    Vanished,
+    /// The place was lost while waiting.
+    Expired,
+    /// Not heard for so long that the place may be lost.
+    Silent,
+    StillWaiting,
+}
+
+/// A visitor, as seen from outside.
+#[derive(Debug)]
+pub struct Story {
+    pub event: i32,
+    pub place: u32,
+    pub entered: Instant,
+    pub waiting: bool,
+    /// When it was answered that the place is still waiting, and by which server.
+    pub polls: VecDeque<(Instant, usize)>,
+    pub longest_silence: Duration,
+    pub user: Option<Uuid>,
+    pub charged: i64,
+    pub tickets: Vec<Told>,
+    pub end: Option<End>,
+}
+
+impl Story {
+    pub fn who(&self) -> (i32, u32) {
+        (self.event, self.place)
+    }
+}
+
+pub type Shared<T> = Arc<Mutex<T>>;
+
+/// What a fault is done to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    Server(usize),
+    Redis,
+    Postgres,
+}
+
+struct Fault {
+    target: Target,
+    from: Instant,
+    to: Option<Instant>,
+}
+
+#[derive(Default)]
+pub struct Counts {
+    pub answered: AtomicU64,
+    pub refused: AtomicU64,
+    pub unavailable: AtomicU64,
+    pub unanswered: AtomicU64,
+    pub lines_seen: AtomicU64,
+}
+
+pub struct World {
+    pub stage: Stage,
+    pub http: reqwest::Client,
+    pub counts: Counts,
+    pub stories: Mutex<Vec<Shared<Story>>>,
+    places: Mutex<HashSet<(i32, u32)>>,
+    /// Places that were seen inside.
+    pub admitted: Mutex<HashSet<(i32, u32)>>,
+    violations: Mutex<BTreeMap<Rule, Vec<String>>>,
+    faults: Mutex<Vec<Fault>>,
+    pub faults_done: Mutex<BTreeMap<&'static str, u32>>,
+    /// Servers that did not answer are left alone until then, as a balancer would.
+    shunned: Mutex<HashMap<usize, Instant>>,
+    /// Nobody goes on after this.
+    pub over: AtomicBool,
+}
+
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl World {
+    pub fn new(stage: Stage) -> Self {
+        let http = reqwest::Client::builder()
+            .timeout(Duration::from_secs(3))
+            .connect_timeout(Duration::from_millis(500))
+            .pool_max_idle_per_host(64)
+            .build()
+            .unwrap_or_default();
+        Self {
+            stage,
+            http,
+            counts: Counts::default(),
+            stories: Mutex::default(),
+            places: Mutex::default(),
+            admitted: Mutex::default(),
+            violations: Mutex::default(),
+            faults: Mutex::default(),
+            faults_done: Mutex::default(),
+            shunned: Mutex::default(),
+            over: AtomicBool::new(false),
+        }
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    pub fn violated(&self, rule: Rule, what: impl Into<String>) {
+        let what = what.into();
+        let mut violations = lock(&self.violations);
+        let known = violations.entry(rule).or_default();
+        // The same thing seen again is one violation.
+        if !known.contains(&what) {
+            if known.len() < 5 {
+                eprintln!("chaos: VIOLATION: {rule}: {what}");
+            }
+            known.push(what);
+        }
+    }
+
+    pub fn violations(&self, rule: Rule) -> usize {
+        lock(&self.violations).get(&rule).map_or(0, Vec::len)
+    }
+
+    /// Someone got a place.
+    pub fn entered(&self, story: &Shared<Story>) {
+        let (event, place) = lock(story).who();
+        if !lock(&self.places).insert((event, place)) {
+            self.violated(Rule::NoPlaceTwice, format!("place {place} of event {event}"));
+        }
+        lock(&self.stories).push(story.clone());
+    }
+
+    /// From now on, until [`World::healed`].
+    pub fn hurt(&self, target: Target) -> usize {
+        let mut faults = lock(&self.faults);
+        faults.push(Fault { target, from: Instant::now(), to: None });
+        faults.len() - 1
+    }
+
+    pub fn healed(&self, fault: usize) {
+        if let Some(fault) = lock(&self.faults).get_mut(fault) {
+            fault.to = Some(Instant::now());
+        }
+    }
+
+    /// Whether anything of this kind was broken at some moment in between.
+    pub fn was_hurt(&self, targets: &[Target], from: Instant, to: Instant) -> bool {
+        let within = |fault: &Fault| fault.from <= to && fault.to.is_none_or(|end| end >= from);
+        lock(&self.faults).iter().any(|fault| targets.contains(&fault.target) && within(fault))
+    }
+
+    pub fn any_hurt_since(&self, from: Instant) -> bool {
+        lock(&self.faults).iter().any(|fault| fault.to.is_none_or(|end| end >= from))
+    }
+
+    pub fn pick_server(&self, rng: &mut fastrand::Rng) -> usize {
+        let (now, count) = (Instant::now(), self.stage.server_count());
+        let shunned = lock(&self.shunned);
+        let well: Vec<usize> = (0..count).filter(|at| shunned.get(at).is_none_or(|until| *until < now)).collect();
+        rng.choice(well).unwrap_or_else(|| rng.usize(..count))
+    }
+
+    pub fn shun(&self, server: usize) {
+        lock(&self.shunned).insert(server, Instant::now() + Duration::from_secs(1));
+    }
+}
