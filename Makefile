@@ -10,8 +10,11 @@ help: ## list these targets
 run: ## start the server on http://127.0.0.1:8080, with private PostgreSQL and Redis; Ctrl-C ends it all
 	@scripts/run
 
-test: check ## check, then run all tests; TESTARGS='name -- --nocapture' goes to cargo test
+test: check ## check, then run all tests, also on a cluster and in chaos; TESTARGS='name -- --nocapture' chooses some
 	@scripts/test
+
+test-cluster: ## run the integration tests on Redis Clusters of three masters
+	@scripts/test cluster
 
 check: ## formatting, lints and documentation; needs no services
 	cargo fmt --check

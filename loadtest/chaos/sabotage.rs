@@ -124,7 +124,9 @@ async fn break_it(world: &World, rule: Rule) -> Outcome<bool> {
             let keys = Keys::new(EventId::try_from(1)?);
             let states: Vec<u8> = conn.get(keys.get(Key::Seats)).await?;
             let Some(free) = states.iter().position(|state| *state == b'a') else { return Ok(false) };
-            let () = conn.setrange(keys.get(Key::Seats), free as isize, "s").await?;
+            let mut pipe = redis::pipe();
+            pipe.atomic().setrange(keys.get(Key::Seats), free as isize, "s").hincr(keys.get(Key::Meta), "sold", 1);
+            let () = pipe.hincr(keys.get(Key::Meta), "seats_version", 1).query_async(&mut conn).await?;
         }
         Rule::NoPlaceTwice | Rule::NoOtherFault => {}
     }
