@@ -81,7 +81,8 @@ async fn main() -> ExitCode {
 async fn run(cli: Cli) -> Outcome<bool> {
     let seed = cli.seed.unwrap_or_else(|| fastrand::u64(..1_000_000));
     let visitors = cli.visitors.unwrap_or(cli.seconds as u32 * 60);
-    let seats = cli.seats.unwrap_or(visitors).max(60);
+    // Where promises are broken on purpose, there must be something left to break.
+    let seats = cli.seats.unwrap_or(if cli.sabotage { visitors * 3 } else { visitors }).max(60);
     eprintln!("chaos: seed {seed}, {visitors} visitors, about {seats} seats, {} s", cli.seconds);
 
     // A third of the seats for the free event, the others for two dates of two sections, ten seats to a row.

@@ -17,7 +17,9 @@ const EVERY: Duration = Duration::from_millis(100);
 /// A look that comes later than this after the last one does not tell who was let in before whom.
 const BLINK: Duration = Duration::from_millis(400);
 /// By then a poll was passed on to Redis by any server that is well.
-const PASSED_ON: Duration = Duration::from_millis(1500);
+const PASSED_ON: Duration = Duration::from_millis(2200);
+/// And so long after a fault servers may still be about to try again.
+const AFTERMATH: Duration = Duration::from_millis(1500);
 /// Overdue holds and passes are taken away about once a second.
 const TIDY: Duration = Duration::from_secs(5);
 /// A payment may stretch a pass by this.
@@ -122,7 +124,12 @@ fn overtaking(world: &World, event: i32, before: Instant, new: &[u32]) {
         let story = lock(story);
         let stands = story.event == event && story.place < *last && story.waiting && story.entered < before;
         if stands && alive(world, &story, before) && !lock(&world.admitted).contains(&(event, story.place)) {
-            let what = format!("place {last} of event {event} was let in before place {}", story.place);
+            let polls: Vec<_> =
+                story.polls.iter().map(|(at, server)| (before.saturating_duration_since(*at), server)).collect();
+            let what = format!(
+                "place {last} of event {event} was let in before place {}, whose polls were answered {polls:?} ago (time, server)",
+                story.place
+            );
             world.violated(Rule::NobodyOvertakes, what);
         }
     }
@@ -135,6 +142,7 @@ fn alive(world: &World, story: &Story, at: Instant) -> bool {
     story.polls.iter().any(|(poll, server)| {
         let Some(age) = at.checked_duration_since(*poll) else { return false };
         let fresh = age >= PASSED_ON && age <= slice - Duration::from_millis(200);
-        fresh && !world.was_hurt(&[Target::Server(*server), Target::Redis], *poll, *poll + PASSED_ON)
+        let from = poll.checked_sub(AFTERMATH).unwrap_or(*poll);
+        fresh && !world.was_hurt(&[Target::Server(*server), Target::Redis], from, *poll + PASSED_ON)
     })
 }

@@ -18,7 +18,7 @@ use crate::{Outcome, sql};
 /// The rules of the sale. Deadlines are short, so that faults outlast them.
 pub const HOLD: Duration = Duration::from_secs(6);
 pub const PASS: Duration = Duration::from_secs(8);
-pub const QUEUE_TTL: Duration = Duration::from_secs(12);
+pub const QUEUE_TTL: Duration = Duration::from_secs(16);
 pub const MAX_ACTIVE: usize = 60;
 
 pub struct Stage {
