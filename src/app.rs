@@ -10,6 +10,7 @@ use actix_web::dev::ServerHandle;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 use crate::config::Config;
 use crate::db::tickets::Sold;
@@ -63,13 +64,13 @@ pub struct App {
 
 impl App {
     /// Runs work on pooled connections in the background runtime and waits for it, but not forever. A caller that goes
-    /// away or gives up does not stop it halfway.
+    /// away does not stop it halfway.
     pub async fn run<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
-        let done = tokio::time::timeout(PATIENCE, self.runtime.spawn(work)).await;
-        done.map_err(|_| Error::TooSlow("a request"))?.map_err(|failed| Error::Internal(failed.to_string()))?
+        let done = self.runtime.spawn(timeout(PATIENCE, work)).await;
+        done.map_err(|failed| Error::Internal(failed.to_string()))?.unwrap_or(Err(Error::TooSlow("a request")))
     }
 }
 
@@ -184,7 +185,7 @@ pub async fn build(config: Config) -> Result<(Arc<App>, mpsc::UnboundedReceiver<
     events.refresh(&db).await?;
 
     let (unsettled, to_settle) = mpsc::unbounded_channel();
-    let (seller, selling) = tickets::seller(db.clone(), metrics.clone(), unsettled.clone());
+    let (seller, selling) = tickets::seller(config.most_buying, db.clone(), metrics.clone(), unsettled.clone());
     let (charger, charging) = people::charger(db.clone());
     let (key_finder, finding) = people::key_finder(db.clone());
     let runtime = Handle::current();
@@ -214,6 +215,17 @@ pub async fn build(config: Config) -> Result<(Arc<App>, mpsc::UnboundedReceiver<
     Ok((Arc::new(app), to_settle))
 }
 
+/// What a server leaves in order when it stops.
+async fn tidy_up(app: &Arc<App>) {
+    if let Err(error) = sync::step(app).await {
+        tracing::warn!(%error, "sales are left to be settled by the next server");
+    }
+    if let Err(error) = rankings::step(app).await {
+        tracing::warn!(%error, "rankings are left to be counted by the next server");
+    }
+    restore::park(app).await;
+}
+
 fn local_addr(listener: &TcpListener) -> Result<SocketAddr, Error> {
     listener.local_addr().map_err(|error| Error::Internal(error.to_string()))
 }
@@ -229,14 +241,10 @@ impl Server {
         if let Some(workers) = workers {
             workers.stop().await;
         }
-        if let Err(error) = sync::step(&app).await {
-            tracing::warn!(%error, "sales are left to be settled by the next server");
-        }
-        if let Err(error) = rankings::step(&app).await {
-            tracing::warn!(%error, "rankings are left to be counted by the next server");
+        if timeout(PATIENCE, tidy_up(&app)).await.is_err() {
+            tracing::warn!("what is left to be done is left to the next server");
         }
         settling.abort();
-        restore::park(&app).await;
         let (handle, task) = management;
         handle.stop(false).await;
         let _ = task.await;

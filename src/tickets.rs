@@ -28,8 +28,10 @@ use crate::token::Token;
 
 /// A hold that is paid for lasts at least this long, so that the sale is written in time.
 const TIME_TO_PAY: Duration = Duration::from_secs(10);
-/// Per server. A second statement works while the first one waits for its commit to reach the disk.
-const SELLING: Limits = Limits { waiting: 10_000, together: 200, at_once: 2 };
+/// Most purchases in one statement.
+const TOGETHER: usize = 200;
+/// A second statement works while the first one waits for its commit to reach the disk.
+const AT_ONCE: usize = 2;
 const WHO_CANCELS: &str = "A person bought this ticket: send their API key as Authorization: Bearer.";
 const WHO_PAYS: &str = "A priced seat is bought by a person: send your API key as Authorization: Bearer.";
 
@@ -322,12 +324,14 @@ pub async fn of_user(app: &App, user: UserId, page: &Page) -> Result<PageOf<Tick
 
 /// The loop that sells: purchases that arrive together share one statement and one commit.
 pub fn seller(
+    waiting: usize,
     pool: db::Pool,
     metrics: Arc<Metrics>,
     unsettled: mpsc::UnboundedSender<Vec<Due>>,
 ) -> (Gather<Sale, Sold>, impl Future<Output = ()>) {
     let gathered = metrics.gathered.with_label_values(&["sell"]);
-    Gather::new("buying", SELLING, move |mut batch: Batch<Sale, Sold>| {
+    let limits = Limits { waiting, together: TOGETHER, at_once: AT_ONCE };
+    Gather::new("buying", limits, move |mut batch: Batch<Sale, Sold>| {
         gathered.observe(batch.len() as f64);
         let (pool, metrics, unsettled) = (pool.clone(), metrics.clone(), unsettled.clone());
         async move {

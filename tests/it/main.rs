@@ -18,4 +18,5 @@ mod push;
 mod race;
 mod rankings;
 mod snapshots;
+mod stall;
 mod support;
