@@ -9,7 +9,7 @@ use tokio::process::{Child, Command};
 use crate::support::database::TestDatabase;
 use crate::support::{TestRedis, eventually};
 
-fn zticket(db: &str, redis: &str) -> Command {
+pub fn zticket(db: &str, redis: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_zticket"));
     command.env_clear().env("DATABASE_URL", db).env("REDIS_URL", redis).kill_on_drop(true);
     command.env("ZTICKET_BIND", "127.0.0.1:0").env("ZTICKET_MANAGEMENT_BIND", "127.0.0.1:0");
@@ -18,7 +18,7 @@ fn zticket(db: &str, redis: &str) -> Command {
 }
 
 /// Reads the log until a line has this text, and returns that line.
-async fn log_line(child: &mut Child, text: &str) -> String {
+pub async fn log_line(child: &mut Child, text: &str) -> String {
     let mut lines = BufReader::new(child.stderr.as_mut().unwrap()).lines();
     let find = async {
         while let Some(line) = lines.next_line().await.unwrap() {
@@ -31,12 +31,12 @@ async fn log_line(child: &mut Child, text: &str) -> String {
     tokio::time::timeout(Duration::from_secs(20), find).await.unwrap()
 }
 
-fn address(line: &str) -> String {
+pub fn address(line: &str) -> String {
     let (_, rest) = line.split_once("serving on ").unwrap();
     rest.split(',').next().unwrap().to_owned()
 }
 
-async fn terminate(child: &mut Child) -> Option<i32> {
+pub async fn terminate(child: &mut Child) -> Option<i32> {
     let pid = child.id().unwrap().to_string();
     assert!(Command::new("kill").args(["-TERM", &pid]).status().await.unwrap().success());
     tokio::time::timeout(Duration::from_secs(20), child.wait()).await.unwrap().unwrap().code()
