@@ -234,7 +234,9 @@ impl Server {
     /// Finishes what was accepted, settles what was sold, and notes that the stop was in good order.
     pub async fn stop(self) {
         let Self { app, web, management, workers, settling, .. } = self;
+        // First nobody is to be sent here any more; every answer closes its connection.
         app.stopping.send_replace(true);
+        tokio::time::sleep(app.config.drain).await;
         let (handle, task) = web;
         handle.stop(true).await;
         let _ = task.await;

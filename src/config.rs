@@ -30,6 +30,8 @@ pub struct Config {
     pub limits: LimitSettings,
     /// Most connections open at once.
     pub max_connections: usize,
+    /// How long a server that is told to stop goes on taking requests: so long balancers have to notice.
+    pub drain: Duration,
     /// How long a connection may be quiet between requests, and a request take to come in: its head, and then its body.
     pub request_time: Duration,
     /// Most visitors that queue up in one web worker to enter an event, and most purchases that queue up in a server.
@@ -108,6 +110,7 @@ impl Config {
                 streams: vars.number("ZTICKET_LIMIT_STREAMS", 1000, 0, 1_000_000)?,
             },
             max_connections: vars.number("ZTICKET_MAX_CONNECTIONS", 50_000, 1, 10_000_000)?,
+            drain: Duration::from_millis(vars.number("ZTICKET_DRAIN_MS", 1000, 0, 60_000)?),
             request_time: REQUEST_TIME,
             most_entering: MOST_ENTERING,
             most_buying: MOST_BUYING,

@@ -22,6 +22,8 @@ const SEATS: usize = 20_000;
 struct Balancer {
     client: Client,
     servers: Vec<String>,
+    /// Which of them say that they are ready.
+    ready: Vec<AtomicBool>,
     next: AtomicUsize,
     /// How often a connection was refused or broke.
     broken: AtomicUsize,
@@ -32,7 +34,18 @@ struct Balancer {
 impl Balancer {
     fn new(servers: Vec<String>) -> Self {
         let zero = AtomicUsize::default;
-        Self { client: Client::new(), servers, next: zero(), broken: zero(), refused: zero() }
+        let ready = servers.iter().map(|_| AtomicBool::new(true)).collect();
+        Self { client: Client::new(), servers, ready, next: zero(), broken: zero(), refused: zero() }
+    }
+
+    /// Asks a server again and again whether it is ready.
+    async fn watch(&self, at: usize, management: u16) {
+        let url = format!("http://127.0.0.1:{management}/actuator/health");
+        loop {
+            let answer = self.client.get(&url).send().await;
+            self.ready[at].store(answer.is_ok_and(|answer| answer.status() == 200), Ordering::Relaxed);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
     }
 
     async fn ask(&self, request: impl Fn(&Client, &str) -> RequestBuilder) -> (StatusCode, Value) {
@@ -40,6 +53,10 @@ impl Balancer {
         loop {
             assert!(started.elapsed() < Duration::from_secs(30), "no server answers");
             let at = self.next.fetch_add(1, Ordering::Relaxed) % self.servers.len();
+            if !self.ready[at].load(Ordering::Relaxed) {
+                tokio::task::yield_now().await;
+                continue;
+            }
             match whole(request(&self.client, &self.servers[at])).await {
                 Ok((StatusCode::SERVICE_UNAVAILABLE, _)) => self.refused.fetch_add(1, Ordering::Relaxed),
                 Ok((status, body)) => {
@@ -87,9 +104,11 @@ async fn whole(request: RequestBuilder) -> reqwest::Result<(StatusCode, Value)> 
 }
 
 /// A server on this port. Its log is read on, or it would wait for someone to read it.
-async fn start(db: &TestDatabase, redis: &TestRedis, port: u16) -> Child {
+async fn start(db: &TestDatabase, redis: &TestRedis, (port, management): (u16, u16), drain_ms: u32) -> Child {
     let mut command = zticket(&db.url, &redis.url());
     command.env("ZTICKET_BIND", format!("127.0.0.1:{port}"));
+    command.env("ZTICKET_MANAGEMENT_BIND", format!("127.0.0.1:{management}"));
+    command.env("ZTICKET_DRAIN_MS", drain_ms.to_string());
     command.env("ZTICKET_SEAT_TOTAL_COUNT", SEATS.to_string()).env("ZTICKET_ADMISSION_INTERVAL_MS", "20");
     command.env("ZTICKET_ADMISSION_BATCH_SIZE", "100").env("ZTICKET_ADMISSION_MAX_ACTIVE_USERS", "1000");
     for limit in ["ENTER_PER_SECOND", "BUY_PER_SECOND"] {
@@ -102,15 +121,16 @@ async fn start(db: &TestDatabase, redis: &TestRedis, port: u16) -> Child {
     server
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn servers_restarted_one_after_the_other_cost_no_buyer_anything() {
+/// Restarts three servers one after the other while people buy. Returns the balancer, for what it saw.
+async fn restart_all(watchful: bool) -> Balancer {
     let (db, redis) = (TestDatabase::empty().await, TestRedis::start().await);
-    let ports: Vec<u16> = (0..3).map(|_| free_ports().0).collect();
+    let drain_ms = if watchful { 1500 } else { 0 };
+    let ports: Vec<(u16, u16)> = (0..3).map(|_| free_ports()).collect();
     let mut servers = Vec::new();
     for port in &ports {
-        servers.push(start(&db, &redis, *port).await);
+        servers.push(start(&db, &redis, *port, drain_ms).await);
     }
-    let balancer = Balancer::new(ports.iter().map(|port| format!("http://127.0.0.1:{port}")).collect());
+    let balancer = Balancer::new(ports.iter().map(|(port, _)| format!("http://127.0.0.1:{port}")).collect());
     let (restarting, seats) = (AtomicBool::new(true), AtomicUsize::new(0));
     let buyers = join_all((0..BUYERS).map(|_| async {
         let mut visits = Vec::new();
@@ -125,18 +145,20 @@ async fn servers_restarted_one_after_the_other_cost_no_buyer_anything() {
             let stopping = Instant::now();
             assert_eq!(terminate(server).await, Some(0));
             assert!(stopping.elapsed() < Duration::from_secs(10), "stopping took {:?}", stopping.elapsed());
-            *server = start(&db, &redis, *port).await;
+            *server = start(&db, &redis, *port, drain_ms).await;
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
         restarting.store(false, Ordering::Relaxed);
     };
-    let (visits, ()) = tokio::join!(buyers, restarts);
+    let watching = join_all(ports.iter().enumerate().map(|(at, port)| balancer.watch(at, port.1)));
+    let visits = tokio::select! {
+        (visits, ()) = async { tokio::join!(buyers, restarts) } => visits,
+        _ = watching, if watchful => unreachable!("it watches on"),
+    };
     let visits: Vec<(Visitor, Value)> = visits.into_iter().flatten().collect();
 
     let sold = visits.len();
     assert!(sold > BUYERS, "{sold}");
-    assert!(balancer.broken.load(Ordering::Relaxed) > 0, "a server was away for a while");
-    assert_eq!(balancer.refused.load(Ordering::Relaxed), 0, "a server that stops or starts refuses nothing it takes");
     let places: HashSet<_> = visits.iter().map(|(visitor, _)| visitor.place()).collect();
     let tickets: HashSet<_> = visits.iter().map(|(_, ticket)| ticket["ticketId"].to_string()).collect();
     assert_eq!((places.len(), tickets.len()), (sold, sold), "a place and a ticket each");
@@ -147,4 +169,19 @@ async fn servers_restarted_one_after_the_other_cost_no_buyer_anything() {
     assert_eq!(db.number("SELECT count(*) AS n FROM tickets WHERE status <> 'SYNCED'").await, 0);
     db.check().await;
     db.drop().await;
+    balancer
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_restarted_one_after_the_other_cost_no_buyer_anything() {
+    let balancer = restart_all(false).await;
+    assert!(balancer.broken.load(Ordering::Relaxed) > 0, "each server was away for a while");
+    assert_eq!(balancer.refused.load(Ordering::Relaxed), 0, "a server that stops or starts refuses nothing it takes");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn behind_a_balancer_that_asks_who_is_ready_a_restart_is_not_noticed() {
+    let balancer = restart_all(true).await;
+    let seen = (balancer.broken.load(Ordering::Relaxed), balancer.refused.load(Ordering::Relaxed));
+    assert_eq!(seen, (0, 0), "no connection breaks and nothing is refused");
 }
