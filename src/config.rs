@@ -14,7 +14,7 @@ const PREFIX: &str = "ZTICKET_";
 /// A request is a few packets: who needs longer holds a connection for its own sake.
 const REQUEST_TIME: Duration = Duration::from_secs(5);
 const MOST_ENTERING: usize = 50_000;
-const MOST_BUYING: usize = 10_000;
+const MOST_BUYING: usize = 5_000;
 
 #[derive(Clone)]
 pub struct Config {

@@ -146,7 +146,7 @@ pub async fn status(app: &Arc<App>, event: &Arc<Event>, token: Token) -> Result<
 /// Gives up place or pass. Doing it again is fine.
 pub async fn leave(lane: &Lane, event: &Event, token: Token) -> Result<(), Error> {
     event.asked();
-    lane.app.scripts.leave(&mut lane.link(), &event.keys, token.place()).await?;
+    lane.app.scripts.leave(&mut lane.call()?.link, &event.keys, token.place()).await?;
     Ok(())
 }
 

@@ -10,6 +10,8 @@ use diesel::ConnectionError;
 use diesel::connection::{Instrumentation, InstrumentationEvent};
 use diesel_async::pooled_connection::deadpool::HookError;
 use diesel_async::{AsyncConnection, AsyncPgConnection};
+use futures_util::StreamExt;
+use futures_util::stream::poll_fn;
 use tokio_postgres::{Config, NoTls};
 
 /// How often it is looked whether an answer is overdue.
@@ -45,14 +47,15 @@ pub async fn connect(
     silence: Silence,
 ) -> Result<AsyncPgConnection, ConnectionError> {
     let connected = tokio::time::timeout(connect, config(url)?.connect(NoTls)).await;
-    let (client, connection) = connected.map_err(|_| silent())?.map_err(bad)?;
+    let (client, mut connection) = connected.map_err(|_| silent())?.map_err(bad)?;
     // Owed from the start: what follows asks for the first things.
     let owed = Owed(Arc::new(Since { start: Instant::now(), ms: AtomicU64::new(1) }));
     let watched = owed.0.clone();
     tokio::spawn(async move {
+        let mut messages = poll_fn(move |context| connection.poll_message(context));
         tokio::select! {
-            // Whoever uses it hears what went wrong.
-            _ = connection => {}
+            // Notices say nothing that is not known, and whoever uses it hears what went wrong.
+            () = async { while let Some(Ok(_)) = messages.next().await {} } => {}
             () = watched.longer_than(answer) => silence.begin(),
         }
     });

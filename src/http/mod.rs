@@ -143,9 +143,14 @@ async fn not_found() -> Result<HttpResponse, Error> {
     Err(Error::NotFound)
 }
 
+/// How many web workers a server has.
+pub fn workers() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
+}
+
 pub fn serve(app: Arc<App>, listener: TcpListener) -> Result<Server, Error> {
     let (request_time, most) = (app.config.request_time, app.config.max_connections);
-    let workers = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let workers = workers();
     cut_off_unread(&listener);
     let server = HttpServer::new(move || {
         let lane = Lane::new(app.clone());

@@ -7,7 +7,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
 use crate::support::database::TestDatabase;
-use crate::support::{TestRedis, eventually};
+use crate::support::{Proxy, TestRedis, eventually};
 
 pub fn zticket(db: &str, redis: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_zticket"));
@@ -91,6 +91,25 @@ async fn a_redis_that_is_not_there_yet_is_waited_for_and_a_stop_exits_with_0() {
     assert_eq!(terminate(&mut server).await, Some(0));
     let parked = "SELECT parked AS n FROM events WHERE id = 1";
     assert_eq!(db.number(parked).await, 1, "the stop in good order is noted");
+    db.drop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_takes_connections_and_says_nothing_is_waited_for() {
+    let (db, redis) = (TestDatabase::new().await, TestRedis::start().await);
+    let mut url = db.url.clone();
+    let proxy = Proxy::before(&mut url);
+    proxy.stall();
+    let mut server = zticket(&url, &redis.url()).spawn().unwrap();
+    let line = log_line(&mut server, "is not there yet").await;
+    assert!(line.contains("PostgreSQL at"), "{line}");
+    assert_eq!(terminate(&mut server).await, Some(0), "waiting can be stopped");
+
+    let mut server = zticket(&url, &redis.url()).spawn().unwrap();
+    log_line(&mut server, "is not there yet").await;
+    proxy.resume();
+    log_line(&mut server, "serving on").await;
+    assert_eq!(terminate(&mut server).await, Some(0));
     db.drop().await;
 }
 

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
-use zticket::app::Loops;
+use zticket::app::{Lane, Loops};
 use zticket::config::Config;
+use zticket::error::Error;
 
 use crate::support::app::answer;
 use crate::support::{Proxy, TestApp, TestRedis, Visitor, eventually};
@@ -249,5 +250,53 @@ async fn of_too_many_who_enter_those_beyond_are_refused_at_once_and_the_others_g
     assert!(inside >= 20, "{inside}");
     assert_eq!(inside + at_once, 300, "whoever was not refused at once got in");
     app.enter().await;
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn however_many_queries_pile_up_sales_find_a_connection() {
+    let app = TestApp::start().await;
+    let buyers = inside(&app, 2).await;
+    assert_eq!(answer(purchase(&app, &buyers[0], 1)).await.0, 200);
+    // Those beyond are refused at once, so that this ends while the others still wait.
+    let (go_on, waits) = tokio::sync::watch::channel(false);
+    let mut piled_up = Vec::new();
+    for _ in 0..10_000 {
+        let (app, mut waits) = (app.app().clone(), waits.clone());
+        piled_up.push(tokio::spawn(async move {
+            app.query(async move {
+                let _ = waits.wait_for(|go_on| *go_on).await;
+                Ok(())
+            })
+            .await
+        }));
+    }
+    eventually("a query is refused", async || piled_up.iter().any(|query| query.is_finished()).then_some(())).await;
+    let (status, took) = asked(purchase(&app, &buyers[0], 1)).await;
+    assert_eq!(status, 503, "the ticket bought before cannot be looked up now");
+    assert!(took < Duration::from_secs(2), "it was refused after {took:?}");
+    assert_eq!(answer(purchase(&app, &buyers[1], 2)).await.0, 200, "a sale goes on");
+    assert_eq!(health(&app).await.0, 200);
+
+    go_on.send(true).unwrap();
+    let done = join_all(piled_up).await.into_iter().filter(|query| query.as_ref().unwrap().is_ok()).count();
+    assert!((8..10_000).contains(&done), "{done}");
+    assert_eq!(answer(purchase(&app, &buyers[0], 1)).await.0, 200);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_web_worker_begins_no_more_calls_to_redis_than_can_be_answered_in_time() {
+    let app = TestApp::by_hand(|_| {}).await;
+    let lane = Lane::new(app.app().clone()).unwrap();
+    let mut calls = Vec::new();
+    while let Ok(call) = lane.call() {
+        calls.push(call);
+    }
+    assert!(calls.len() < 10_000);
+    assert!(matches!(lane.call(), Err(Error::Overloaded(_))));
+    calls.pop();
+    assert!(lane.call().is_ok());
+    drop(calls);
     app.finish().await;
 }
