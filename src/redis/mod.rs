@@ -46,7 +46,7 @@ const CLUSTER_POOLED: usize = 4;
 #[derive(Clone)]
 pub enum Address {
     Node(Client),
-    Cluster(ClusterClient),
+    Cluster(Box<ClusterClient>),
 }
 
 impl Address {
@@ -64,7 +64,7 @@ impl Address {
             .max_retry_wait(500)
             .tcp_settings(tcp())
             .build()?;
-        Ok(Self::Cluster(client))
+        Ok(Self::Cluster(Box::new(client)))
     }
 }
 
