@@ -1,6 +1,6 @@
 //! What handlers and loops share, and how a server is put together. `main` and the tests start it the same way.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use actix_web::dev::ServerHandle;
 use tokio::runtime::Handle;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 use crate::config::Config;
 use crate::db::tickets::Sold;
@@ -32,6 +33,15 @@ use crate::{db, house, http, restore, sync};
 
 /// Database connections of one server: sales are gathered, so a few do.
 const DB_CONNECTIONS: usize = 16;
+
+/// Of these, so many at most are for what requests ask by themselves: sales always find one. More requests wait for their
+/// turn, and those beyond are refused at once: they would wait in vain.
+const QUERIES_AT_ONCE: usize = 8;
+const MOST_QUERIES: usize = 2000;
+
+/// Calls to Redis that requests may have under way, in a server. Redis does tens of thousands a second: more would only
+/// be answered too late, and done all the same.
+const MOST_CALLS: usize = 4000;
 
 /// So long a request waits for what others do on its behalf.
 pub const PATIENCE: Duration = Duration::from_secs(15);
@@ -56,6 +66,9 @@ pub struct App {
     pub limits: Limits,
     /// Sales and cancels to be settled off the request's path, an order at a time.
     pub unsettled: mpsc::UnboundedSender<Vec<sync::Due>>,
+    /// Room for queries that run or wait, and for those that run.
+    queries: Arc<Semaphore>,
+    turns: Arc<Semaphore>,
     /// Turns true when the server stops: open streams end then.
     pub stopping: watch::Sender<bool>,
     address: redis::Address,
@@ -63,13 +76,29 @@ pub struct App {
 
 impl App {
     /// Runs work on pooled connections in the background runtime and waits for it, but not forever. A caller that goes
-    /// away or gives up does not stop it halfway.
+    /// away does not stop it halfway.
     pub async fn run<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
-        let done = tokio::time::timeout(PATIENCE, self.runtime.spawn(work)).await;
-        done.map_err(|_| Error::TooSlow("a request"))?.map_err(|failed| Error::Internal(failed.to_string()))?
+        let done = self.runtime.spawn(timeout(PATIENCE, work)).await;
+        done.map_err(|failed| Error::Internal(failed.to_string()))?.unwrap_or(Err(Error::TooSlow("a request")))
+    }
+
+    /// Runs a query of a request, when it is its turn.
+    pub async fn query<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<T, Error> {
+        let room = self.queries.clone().try_acquire_owned().map_err(|_| Error::Overloaded("queries"))?;
+        let turns = self.turns.clone();
+        self.run(async move {
+            let _turn = turns.acquire().await;
+            let outcome = work.await;
+            drop(room);
+            outcome
+        })
+        .await
     }
 }
 
@@ -79,16 +108,26 @@ pub struct Lane {
     pub app: Arc<App>,
     link: Link,
     entering: RefCell<HashMap<EventId, Entering>>,
+    /// How many calls may still begin.
+    calls: Cell<usize>,
 }
 
 impl Lane {
     pub fn new(app: Arc<App>) -> Result<Self, Error> {
         let link = redis::link(&app.address)?;
-        Ok(Self { app, link, entering: RefCell::default() })
+        let calls = Cell::new(MOST_CALLS.div_ceil(http::workers()));
+        Ok(Self { app, link, entering: RefCell::default(), calls })
     }
 
-    pub fn link(&self) -> Link {
+    fn link(&self) -> Link {
         self.link.clone()
+    }
+
+    /// The connection, for one call. Refuses at once where too many are under way.
+    pub fn call(&self) -> Result<Call<'_>, Error> {
+        let left = self.calls.get().checked_sub(1).ok_or(Error::Overloaded("calls to Redis"))?;
+        self.calls.set(left);
+        Ok(Call { link: self.link(), calls: &self.calls })
     }
 
     /// Where visitors of this worker enter an event together.
@@ -100,6 +139,18 @@ impl Lane {
             gather
         });
         gather.clone()
+    }
+}
+
+/// A call to Redis under way.
+pub struct Call<'a> {
+    pub link: Link,
+    calls: &'a Cell<usize>,
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        self.calls.set(self.calls.get() + 1);
     }
 }
 
@@ -184,7 +235,7 @@ pub async fn build(config: Config) -> Result<(Arc<App>, mpsc::UnboundedReceiver<
     events.refresh(&db).await?;
 
     let (unsettled, to_settle) = mpsc::unbounded_channel();
-    let (seller, selling) = tickets::seller(db.clone(), metrics.clone(), unsettled.clone());
+    let (seller, selling) = tickets::seller(config.most_buying, db.clone(), metrics.clone(), unsettled.clone());
     let (charger, charging) = people::charger(db.clone());
     let (key_finder, finding) = people::key_finder(db.clone());
     let runtime = Handle::current();
@@ -208,10 +259,23 @@ pub async fn build(config: Config) -> Result<(Arc<App>, mpsc::UnboundedReceiver<
         seal,
         limits,
         unsettled,
+        queries: Arc::new(Semaphore::new(MOST_QUERIES)),
+        turns: Arc::new(Semaphore::new(QUERIES_AT_ONCE)),
         stopping: watch::Sender::new(false),
         address,
     };
     Ok((Arc::new(app), to_settle))
+}
+
+/// What a server leaves in order when it stops.
+async fn tidy_up(app: &Arc<App>) {
+    if let Err(error) = sync::step(app).await {
+        tracing::warn!(%error, "sales are left to be settled by the next server");
+    }
+    if let Err(error) = rankings::step(app).await {
+        tracing::warn!(%error, "rankings are left to be counted by the next server");
+    }
+    restore::park(app).await;
 }
 
 fn local_addr(listener: &TcpListener) -> Result<SocketAddr, Error> {
@@ -222,21 +286,19 @@ impl Server {
     /// Finishes what was accepted, settles what was sold, and notes that the stop was in good order.
     pub async fn stop(self) {
         let Self { app, web, management, workers, settling, .. } = self;
+        // First nobody is to be sent here any more; every answer closes its connection.
         app.stopping.send_replace(true);
+        tokio::time::sleep(app.config.drain).await;
         let (handle, task) = web;
         handle.stop(true).await;
         let _ = task.await;
         if let Some(workers) = workers {
             workers.stop().await;
         }
-        if let Err(error) = sync::step(&app).await {
-            tracing::warn!(%error, "sales are left to be settled by the next server");
-        }
-        if let Err(error) = rankings::step(&app).await {
-            tracing::warn!(%error, "rankings are left to be counted by the next server");
+        if timeout(PATIENCE, tidy_up(&app)).await.is_err() {
+            tracing::warn!("what is left to be done is left to the next server");
         }
         settling.abort();
-        restore::park(&app).await;
         let (handle, task) = management;
         handle.stop(false).await;
         let _ = task.await;

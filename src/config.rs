@@ -13,6 +13,8 @@ use crate::token::MasterKeys;
 const PREFIX: &str = "ZTICKET_";
 /// A request is a few packets: who needs longer holds a connection for its own sake.
 const REQUEST_TIME: Duration = Duration::from_secs(5);
+const MOST_ENTERING: usize = 50_000;
+const MOST_BUYING: usize = 5_000;
 
 #[derive(Clone)]
 pub struct Config {
@@ -28,8 +30,14 @@ pub struct Config {
     pub limits: LimitSettings,
     /// Most connections open at once.
     pub max_connections: usize,
+    /// How long a server that is told to stop goes on taking requests: so long balancers have to notice.
+    pub drain: Duration,
     /// How long a connection may be quiet between requests, and a request take to come in: its head, and then its body.
     pub request_time: Duration,
+    /// Most visitors that queue up in one web worker to enter an event, and most purchases that queue up in a server.
+    /// Whoever comes beyond that is refused at once; who is in the queue is served within a second or two.
+    pub most_entering: usize,
+    pub most_buying: usize,
     /// Unset: the operator's routes are off.
     pub admin_token: Option<String>,
     /// Seeds the live settings of every event.
@@ -102,7 +110,10 @@ impl Config {
                 streams: vars.number("ZTICKET_LIMIT_STREAMS", 1000, 0, 1_000_000)?,
             },
             max_connections: vars.number("ZTICKET_MAX_CONNECTIONS", 50_000, 1, 10_000_000)?,
+            drain: Duration::from_millis(vars.number("ZTICKET_DRAIN_MS", 1000, 0, 60_000)?),
             request_time: REQUEST_TIME,
+            most_entering: MOST_ENTERING,
+            most_buying: MOST_BUYING,
             admin_token: vars.text("ZTICKET_ADMIN_TOKEN"),
             policy: Policy {
                 interval_ms: vars.number("ZTICKET_ADMISSION_INTERVAL_MS", 1000, 10, 3_600_000)?,

@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use chrono::{DateTime, Utc};
 use tokio::sync::{Mutex, watch};
+use tokio::time::timeout;
 use uuid::Uuid;
 
+use crate::app::PATIENCE;
 use crate::bitmap::Pulses;
 use crate::db;
 use crate::error::Error;
@@ -252,6 +254,10 @@ impl Catalogue {
     /// Reads the list of events for who asks about one that is not in it. All who ask share a reading, and the next one
     /// waits a moment, so that made-up numbers cost little.
     async fn ask(&self, pool: &db::Pool) -> Result<(), Error> {
+        timeout(PATIENCE, self.ask_together(pool)).await.unwrap_or(Err(Error::TooSlow("the list of events")))
+    }
+
+    async fn ask_together(&self, pool: &db::Pool) -> Result<(), Error> {
         let asked = Instant::now();
         let mut reading = self.reading.lock().await;
         if let Some(last) = reading.as_ref().filter(|last| last.began < asked) {

@@ -16,8 +16,8 @@ use crate::restore;
 use crate::snapshot::{self, Snapshot, Standing, State, UNSURE};
 use crate::token::Token;
 
-/// Per web worker. One call at a time: two would only halve the batches.
-const ENTERING: Limits = Limits { waiting: 50_000, together: 511, at_once: 1 };
+/// Most visitors in one call.
+const TOGETHER: usize = 511;
 
 /// Streams are for those who are let in soon; polls further back are far apart and cost less.
 const PUSH_UP_TO: u64 = 1000;
@@ -146,7 +146,7 @@ pub async fn status(app: &Arc<App>, event: &Arc<Event>, token: Token) -> Result<
 /// Gives up place or pass. Doing it again is fine.
 pub async fn leave(lane: &Lane, event: &Event, token: Token) -> Result<(), Error> {
     event.asked();
-    lane.app.scripts.leave(&mut lane.link(), &event.keys, token.place()).await?;
+    lane.app.scripts.leave(&mut lane.call()?.link, &event.keys, token.place()).await?;
     Ok(())
 }
 
@@ -195,7 +195,9 @@ pub type Entering = Gather<Option<UserId>, Entered>;
 /// The loop that takes in the visitors of one worker, as many at once as there are.
 pub fn entrance(app: Arc<App>, link: Link, event: Arc<Event>) -> (Entering, impl Future<Output = ()>) {
     let gathered = app.metrics.gathered.with_label_values(&["enter"]);
-    Gather::new("entering", ENTERING, move |batch: Batch<Option<UserId>, Entered>| {
+    // One call at a time: two would only halve the batches.
+    let limits = Limits { waiting: app.config.most_entering, together: TOGETHER, at_once: 1 };
+    Gather::new("entering", limits, move |batch: Batch<Option<UserId>, Entered>| {
         gathered.observe(batch.len() as f64);
         let (app, mut link, event) = (app.clone(), link.clone(), event.clone());
         async move {

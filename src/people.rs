@@ -140,7 +140,7 @@ pub async fn sign_up(app: &App, name: Name) -> Result<Person, Error> {
     let key = key_of(secret);
     let (pool, hash) = (app.db.clone(), hash(&key));
     let row = app
-        .run(async move { db::users::create(&mut pool.get().await?, UserId(Uuid::now_v7()), &name.0, &hash).await })
+        .query(async move { db::users::create(&mut pool.get().await?, UserId(Uuid::now_v7()), &name.0, &hash).await })
         .await?;
     Ok(person(app, row, Some(key)))
 }
@@ -206,7 +206,7 @@ pub fn key_finder(pool: db::Pool) -> (Gather<[u8; 32], Option<UserId>>, impl Fut
 
 pub async fn me(app: &App, user: UserId) -> Result<Person, Error> {
     let pool = app.db.clone();
-    let row = app.run(async move { db::users::find(&mut pool.get().await?, user).await }).await?;
+    let row = app.query(async move { db::users::find(&mut pool.get().await?, user).await }).await?;
     Ok(person(app, row.ok_or(NO_SUCH_KEY)?, None))
 }
 
@@ -259,7 +259,7 @@ async fn charge_or_find(pool: &db::Pool, charge: Charge) -> Result<ChargeRow, Er
 /// The ledger of a person, newest first.
 pub async fn movements(app: &App, user: UserId, page: &Page) -> Result<PageOf<Movement>, Error> {
     let (pool, cursor, most) = (app.db.clone(), page.from(i64::MAX)?, page.most());
-    let rows = app.run(async move { db::users::movements(&mut pool.get().await?, user, cursor, most).await }).await?;
+    let rows = app.query(async move { db::users::movements(&mut pool.get().await?, user, cursor, most).await }).await?;
     let movement = |row: MovementRow| Movement {
         movement_id: row.id,
         kind: row.kind,
@@ -275,7 +275,7 @@ pub async fn movements(app: &App, user: UserId, page: &Page) -> Result<PageOf<Mo
 /// What a person paid, newest first.
 pub async fn payments(app: &App, user: UserId, page: &Page) -> Result<PageOf<Payment>, Error> {
     let (pool, cursor, most) = (app.db.clone(), page.before_uuid()?, page.most());
-    let rows = app.run(async move { db::users::payments(&mut pool.get().await?, user, cursor, most).await }).await?;
+    let rows = app.query(async move { db::users::payments(&mut pool.get().await?, user, cursor, most).await }).await?;
     let payment = |row: PaymentRow| Payment {
         payment_id: OrderId(row.order_id),
         order_id: OrderId(row.order_id),

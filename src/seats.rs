@@ -197,7 +197,7 @@ pub async fn available(app: &Arc<App>, event: &Arc<Event>) -> Result<AvailableCo
 pub async fn hold(lane: &Lane, event: &Event, token: Token, party: &Party) -> Result<HeldSeats, Error> {
     event.asked();
     let seats = party.seats();
-    let left_ms = match lane.app.scripts.hold(&mut lane.link(), &event.keys, token.place(), 0, seats).await? {
+    let left_ms = match lane.app.scripts.hold(&mut lane.call()?.link, &event.keys, token.place(), 0, seats).await? {
         Hold::Held { left_ms } => left_ms,
         refused => return Err(refusal(refused, seats)),
     };
@@ -304,7 +304,7 @@ pub fn refusal(hold: Hold, asked: &[SeatNumber]) -> Error {
 /// Gives seats back. Doing it again is fine.
 pub async fn release(lane: &Lane, event: &Event, token: Token, seats: &[SeatNumber]) -> Result<(), Error> {
     event.asked();
-    match lane.app.scripts.release(&mut lane.link(), &event.keys, token.place(), seats).await? {
+    match lane.app.scripts.release(&mut lane.call()?.link, &event.keys, token.place(), seats).await? {
         Release::Released(_) => Ok(()),
         Release::NotYours(seat, state) => Err(Error::SeatsTaken(vec![(seat, state)])),
         Release::NoSeat(_) => Err(Error::InvalidSeat),

@@ -28,8 +28,10 @@ use crate::token::Token;
 
 /// A hold that is paid for lasts at least this long, so that the sale is written in time.
 const TIME_TO_PAY: Duration = Duration::from_secs(10);
-/// Per server. A second statement works while the first one waits for its commit to reach the disk.
-const SELLING: Limits = Limits { waiting: 10_000, together: 200, at_once: 2 };
+/// Most purchases in one statement.
+const TOGETHER: usize = 200;
+/// A second statement works while the first one waits for its commit to reach the disk.
+const AT_ONCE: usize = 2;
 const WHO_CANCELS: &str = "A person bought this ticket: send their API key as Authorization: Bearer.";
 const WHO_PAYS: &str = "A priced seat is bought by a person: send your API key as Authorization: Bearer.";
 
@@ -136,7 +138,8 @@ pub async fn buy(
     }
     let asked = Instant::now();
     let at_least = u64::try_from(TIME_TO_PAY.as_millis()).unwrap_or(u64::MAX);
-    let hold = lane.app.scripts.hold(&mut lane.link(), &event.keys, token.place(), at_least, party.seats()).await?;
+    let hold =
+        lane.app.scripts.hold(&mut lane.call()?.link, &event.keys, token.place(), at_least, party.seats()).await?;
     match hold {
         Hold::Held { left_ms } => {
             let order = NewOrder {
@@ -201,7 +204,7 @@ async fn sell(lane: &Lane, event: &Arc<Event>, token: Token, party: &Party, sale
 /// Someone else's sale was written first: says which seats are gone, and lets go of the others.
 async fn outrun(lane: &Lane, event: &Event, token: Token, party: &Party) -> Result<Error, Error> {
     let (pool, id, seats) = (lane.app.db.clone(), event.id, party.seats().to_vec());
-    let gone = lane.app.run(async move { db::tickets::sold_among(&mut pool.get().await?, id, &seats).await }).await?;
+    let gone = lane.app.query(async move { db::tickets::sold_among(&mut pool.get().await?, id, &seats).await }).await?;
     let rest: Vec<SeatNumber> = party.seats().iter().filter(|seat| !gone.contains(seat)).copied().collect();
     if !rest.is_empty() {
         give_back(lane, event, token, &rest).await;
@@ -270,12 +273,12 @@ pub async fn of_place(app: &App, event: &Event, token: Token) -> Result<Vec<Tick
 
 async fn by_place(app: &App, event: &Event, place: Place) -> Result<Vec<TicketRow>, Error> {
     let (pool, id) = (app.db.clone(), event.id);
-    app.run(async move { db::tickets::by_place(&mut pool.get().await?, id, place).await }).await
+    app.query(async move { db::tickets::by_place(&mut pool.get().await?, id, place).await }).await
 }
 
 async fn own_row(app: &App, buyer: &Buyer, id: TicketId) -> Result<TicketRow, Error> {
     let pool = app.db.clone();
-    let row = app.run(async move { db::tickets::by_id(&mut pool.get().await?, id).await }).await?;
+    let row = app.query(async move { db::tickets::by_id(&mut pool.get().await?, id).await }).await?;
     row.filter(|row| buyer.owns(row)).ok_or(Error::TicketNotFound)
 }
 
@@ -295,7 +298,7 @@ pub async fn cancel(app: &App, buyer: &Buyer, id: TicketId) -> Result<Ticket, Er
         return Ok(Ticket::new(app, &event, row));
     }
     let pool = app.db.clone();
-    let done = app.run(async move { db::tickets::cancel(&mut pool.get().await?, id).await }).await?;
+    let done = app.query(async move { db::tickets::cancel(&mut pool.get().await?, id).await }).await?;
     let row = own_row(app, buyer, id).await?;
     if done {
         app.metrics.tickets_cancelled.with_label_values(&[&event.id.to_string()]).inc();
@@ -311,7 +314,7 @@ pub async fn cancel(app: &App, buyer: &Buyer, id: TicketId) -> Result<Ticket, Er
 /// The tickets of a person, newest first.
 pub async fn of_user(app: &App, user: UserId, page: &Page) -> Result<PageOf<Ticket>, Error> {
     let (pool, cursor, most) = (app.db.clone(), page.before_uuid()?, page.most());
-    let rows = app.run(async move { db::tickets::by_user(&mut pool.get().await?, user, cursor, most).await }).await?;
+    let rows = app.query(async move { db::tickets::by_user(&mut pool.get().await?, user, cursor, most).await }).await?;
     let mut tickets = Vec::with_capacity(rows.len());
     for row in rows {
         let event = event_of(app, &row).await?;
@@ -322,12 +325,14 @@ pub async fn of_user(app: &App, user: UserId, page: &Page) -> Result<PageOf<Tick
 
 /// The loop that sells: purchases that arrive together share one statement and one commit.
 pub fn seller(
+    waiting: usize,
     pool: db::Pool,
     metrics: Arc<Metrics>,
     unsettled: mpsc::UnboundedSender<Vec<Due>>,
 ) -> (Gather<Sale, Sold>, impl Future<Output = ()>) {
     let gathered = metrics.gathered.with_label_values(&["sell"]);
-    Gather::new("buying", SELLING, move |mut batch: Batch<Sale, Sold>| {
+    let limits = Limits { waiting, together: TOGETHER, at_once: AT_ONCE };
+    Gather::new("buying", limits, move |mut batch: Batch<Sale, Sold>| {
         gathered.observe(batch.len() as f64);
         let (pool, metrics, unsettled) = (pool.clone(), metrics.clone(), unsettled.clone());
         async move {

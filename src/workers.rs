@@ -29,7 +29,11 @@ const NOTICED_WITHIN: Duration = Duration::from_secs(1);
 /// One round of a loop. Returns how long to wait until the next.
 type Round = BoxFuture<'static, Result<Duration, Error>>;
 
-const OF_THE_HOUSE: &[(&str, fn(Arc<App>) -> Round)] = &[
+/// The name of a loop, and its rounds.
+type OfTheHouse = (&'static str, fn(Arc<App>) -> Round);
+type OfAnEvent = (&'static str, fn(Arc<App>, Arc<Event>) -> Round);
+
+const OF_THE_HOUSE: &[OfTheHouse] = &[
     ("sync", |app| Box::pin(async move { sync::step(&app).await })),
     ("rankings", |app| Box::pin(async move { rankings::step(&app).await })),
     ("tick", |app| Box::pin(async move { restore::tick_step(&app).await })),
@@ -37,7 +41,7 @@ const OF_THE_HOUSE: &[(&str, fn(Arc<App>) -> Round)] = &[
     ("catalogue", |app| Box::pin(async move { catalogue_step(&app).await })),
 ];
 
-const OF_AN_EVENT: &[(&str, fn(Arc<App>, Arc<Event>) -> Round)] = &[
+const OF_AN_EVENT: &[OfAnEvent] = &[
     ("snapshot", |app, event| Box::pin(async move { snapshot_step(&app, &event).await })),
     ("pulse", |app, event| Box::pin(async move { line::pulse_step(&app, &event).await })),
     ("sweep", |app, event| Box::pin(async move { line::sweep_step(&app, &event).await })),

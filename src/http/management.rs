@@ -1,5 +1,7 @@
 //! Health and metrics, for operators and their machines.
 
+use std::time::Duration;
+
 use actix_web::HttpResponse;
 use actix_web::http::header::{CACHE_CONTROL, ContentType};
 use actix_web::web::Data;
@@ -8,6 +10,9 @@ use serde::Serialize;
 use crate::app::App;
 use crate::db;
 use crate::error::Error;
+
+/// Slower than this is as good as away.
+const ANSWER: Duration = Duration::from_secs(2);
 
 #[derive(Serialize)]
 struct Health {
@@ -41,17 +46,26 @@ impl Component {
     }
 }
 
+/// Whether requests are best sent here. Who stops, or does not reach what it needs, says no.
 pub async fn health(app: Data<App>) -> HttpResponse {
-    let (postgres, redis) = tokio::join!(ask_postgres(app.clone()), ask_redis(app.clone()));
-    let components = Components {
-        server: Component::of(Ok(format!("version {}", env!("CARGO_PKG_VERSION")))),
-        postgres: Component::of(postgres),
-        redis: Component::of(redis),
+    let (postgres, redis) = tokio::join!(soon(ask_postgres(app.clone())), soon(ask_redis(app.clone())));
+    let version = format!("version {}", env!("CARGO_PKG_VERSION"));
+    let stopping = *app.stopping.borrow();
+    let server = if stopping {
+        Component { status: "DOWN", detail: format!("{version}, stopping") }
+    } else {
+        Component::of(Ok(version))
     };
-    let up = components.postgres.up() && components.redis.up();
+    let components = Components { server, postgres: Component::of(postgres), redis: Component::of(redis) };
+    let up = components.server.up() && components.postgres.up() && components.redis.up();
     let mut response = if up { HttpResponse::Ok() } else { HttpResponse::ServiceUnavailable() };
     let status = if up { "UP" } else { "DOWN" };
     response.insert_header((CACHE_CONTROL, "no-store")).json(Health { status, components })
+}
+
+/// Who asks wants to know now.
+async fn soon(answer: impl Future<Output = Result<String, Error>>) -> Result<String, Error> {
+    tokio::time::timeout(ANSWER, answer).await.unwrap_or(Err(Error::TooSlow("an answer")))
 }
 
 async fn ask_postgres(app: Data<App>) -> Result<String, Error> {

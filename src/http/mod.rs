@@ -19,8 +19,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use actix_web::dev::{Server, Service};
-use actix_web::http::Method;
 use actix_web::http::header::{CACHE_CONTROL, HeaderValue};
+use actix_web::http::{ConnectionType, Method};
 use actix_web::web::{self, Data, JsonConfig, ServiceConfig};
 use actix_web::{App as Web, HttpResponse, HttpServer, Resource, ResponseError, Route, guard};
 
@@ -143,25 +143,37 @@ async fn not_found() -> Result<HttpResponse, Error> {
     Err(Error::NotFound)
 }
 
+/// How many web workers a server has.
+pub fn workers() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
+}
+
 pub fn serve(app: Arc<App>, listener: TcpListener) -> Result<Server, Error> {
     let (request_time, most) = (app.config.request_time, app.config.max_connections);
-    let workers = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let workers = workers();
     cut_off_unread(&listener);
     let server = HttpServer::new(move || {
         let lane = Lane::new(app.clone());
+        let stopping = Rc::new(app.stopping.subscribe());
         let unknown = Rc::new(Measured::new(&app, "none".to_owned()));
         let app = app.clone();
         Web::new()
             .wrap_fn(move |mut request, service| {
                 let (unknown, started) = (unknown.clone(), Instant::now());
+                let stopping = stopping.clone();
                 let long = request.uri().path_and_query().is_some_and(|path| path.as_str().len() > URI_LIMIT);
                 let kept = chunked::keep(&mut request);
                 let answer = if long { Err(request) } else { Ok(service.call(request)) };
                 async move {
-                    let response = match answer {
+                    let mut response = match answer {
                         Ok(answer) => answer.await?,
                         Err(request) => request.into_response(Error::UriTooLong.error_response()),
                     };
+                    // It changes once.
+                    if stopping.has_changed().unwrap_or(true) {
+                        // The next request on this connection is for another server.
+                        response.response_mut().head_mut().set_connection_type(ConnectionType::Close);
+                    }
                     let route = response.request().app_data::<Measured>().unwrap_or(&unknown);
                     route.answered(response.request().method(), response.status(), started.elapsed());
                     Ok(match kept {

@@ -2,6 +2,7 @@
 //! large as the load makes it and a lone call does not wait: there is no timer.
 
 use std::future::Future;
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -10,6 +11,9 @@ use tokio::time::timeout;
 
 use crate::app::PATIENCE;
 use crate::error::Error;
+
+/// So much longer than its callers a batch is waited for.
+const MARGIN: Duration = Duration::from_secs(1);
 
 /// Where callers hand in. Cloning it hands in to the same batches.
 pub struct Gather<Q, A> {
@@ -43,13 +47,13 @@ impl<Q, A> Gather<Q, A> {
         S: FnMut(Batch<Q, A>) -> F,
         F: Future<Output = ()>,
     {
-        let (queue, mut asked) = mpsc::channel(limits.waiting);
+        let (queue, mut asked) = mpsc::channel::<(Q, oneshot::Sender<Result<A, Error>>)>(limits.waiting);
         let work = async move {
             let mut serving = FuturesUnordered::new();
             loop {
                 let room = serving.len() < limits.at_once;
                 tokio::select! {
-                    Some(()) = serving.next() => {}
+                    Some(_) = serving.next() => {}
                     first = asked.recv(), if room => {
                         let Some(first) = first else { break };
                         // One turn of the event loop: whoever already waits in a socket gets on too.
@@ -58,7 +62,13 @@ impl<Q, A> Gather<Q, A> {
                         while let Some(next) = (batch.len() < limits.together).then(|| asked.try_recv().ok()).flatten() {
                             batch.push(next);
                         }
-                        serving.push(serve(batch));
+                        // Who gave up meanwhile needs no answer: work for nobody would keep the others waiting.
+                        batch.retain(|(_, answer)| !answer.is_closed());
+                        if batch.is_empty() {
+                            continue;
+                        }
+                        // Given up only when nobody waits for it any more.
+                        serving.push(timeout(PATIENCE + MARGIN, serve(batch)));
                     }
                 }
             }
@@ -104,6 +114,28 @@ mod tests {
         };
         tokio::join!(work, calls);
         assert_eq!(*sizes.borrow(), [1, 10, 10, 5]);
+    }
+
+    #[tokio::test]
+    async fn who_gave_up_waiting_is_not_served() {
+        let served = Rc::new(RefCell::new(Vec::new()));
+        let seen = served.clone();
+        let limits = Limits { waiting: 100, together: 10, at_once: 1 };
+        let (gather, work) = Gather::new("test", limits, move |batch: Batch<u32, ()>| {
+            seen.borrow_mut().extend(batch.iter().map(|(question, _)| *question));
+            async move { batch.into_iter().for_each(|(_, answer)| drop(answer.send(Ok(())))) }
+        });
+        // Asked and gone before anyone served.
+        for question in 0..25 {
+            let gone = timeout(Duration::ZERO, gather.ask(question)).await;
+            assert!(gone.is_err());
+        }
+        let stays = async {
+            gather.ask(25).await.unwrap();
+            drop(gather);
+        };
+        tokio::join!(work, stays);
+        assert_eq!(*served.borrow(), [25]);
     }
 
     #[tokio::test]

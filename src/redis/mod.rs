@@ -4,6 +4,7 @@
 
 pub mod gather;
 pub mod keys;
+pub mod renewed;
 pub mod scripts;
 
 use std::collections::HashMap;
@@ -12,17 +13,28 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use deadpool_redis::{PoolError, Runtime};
-use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
+use redis::aio::{ConnectionLike, ConnectionManagerConfig};
 use redis::cluster::{ClusterClient, ClusterConfig};
 use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::{MultipleNodeRoutingInfo, RoutingInfo};
-use redis::{Client, Cmd, InfoDict, Pipeline, RedisError, RedisFuture, Value, from_redis_value};
+use redis::io::tcp::TcpSettings;
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, InfoDict, IntoConnectionInfo, Pipeline, RedisError, RedisFuture, Value,
+    from_redis_value,
+};
+use socket2::TcpKeepalive;
 
 use crate::error::Error;
+use crate::redis::renewed::Renewed;
 
 /// No call is waited for longer than this, whatever a cluster does meanwhile to carry it out.
 const RESPONSE: Duration = Duration::from_secs(2);
 const CONNECT: Duration = Duration::from_secs(1);
+/// What was sent and not even taken for so long was sent into nothing.
+#[cfg(target_os = "linux")]
+const UNTAKEN: Duration = Duration::from_secs(5);
+/// A connection nobody uses is asked for a sign of life after so long.
+const QUIET: Duration = Duration::from_secs(30);
 /// How often a cluster is asked again where a slot has moved or a node is being replaced.
 const REDIRECTS: u32 = 3;
 /// Connections of the loops to one server.
@@ -34,14 +46,14 @@ const CLUSTER_POOLED: usize = 4;
 #[derive(Clone)]
 pub enum Address {
     Node(Client),
-    Cluster(ClusterClient),
+    Cluster(Box<ClusterClient>),
 }
 
 impl Address {
     /// One address, or those of several nodes of a cluster with commas between.
     pub fn parse(url: &str) -> Result<Self, RedisError> {
         if !url.contains(',') {
-            return Client::open(url).map(Self::Node);
+            return Client::open(url.into_connection_info()?.set_tcp_settings(tcp())).map(Self::Node);
         }
         let nodes = url.split(',').map(str::trim).filter(|node| !node.is_empty());
         let client = ClusterClient::builder(nodes)
@@ -50,9 +62,17 @@ impl Address {
             .retries(REDIRECTS)
             .min_retry_wait(50)
             .max_retry_wait(500)
+            .tcp_settings(tcp())
             .build()?;
-        Ok(Self::Cluster(client))
+        Ok(Self::Cluster(Box::new(client)))
     }
+}
+
+fn tcp() -> TcpSettings {
+    let settings = TcpSettings::default().set_nodelay(true).set_keepalive(TcpKeepalive::new().with_time(QUIET));
+    #[cfg(target_os = "linux")]
+    let settings = settings.set_user_timeout(UNTAKEN);
+    settings
 }
 
 /// A connection to one server, or one to a cluster.
@@ -91,7 +111,7 @@ impl<N: ConnectionLike> ConnectionLike for Connection<N> {
 }
 
 /// The connection a web worker shares among all its requests: calls made together travel together.
-pub type Link = Connection<ConnectionManager>;
+pub type Link = Connection<Renewed>;
 
 /// What a loop takes from the pool for a while.
 pub type Pooled = Connection<deadpool_redis::Connection>;
@@ -107,7 +127,7 @@ pub fn link(address: &Address) -> Result<Link, Error> {
                 .set_number_of_retries(1)
                 .set_min_delay(Duration::from_millis(50))
                 .set_max_delay(Duration::from_millis(500));
-            Ok(Link::Node(ConnectionManager::new_lazy_with_config(client.clone(), config)?))
+            Ok(Link::Node(Renewed::new(client.clone(), config)?))
         }
         Address::Cluster(client) => Ok(Link::Cluster(shared(client))),
     }
@@ -135,7 +155,9 @@ pub struct Turns {
 pub fn pool(address: &Address) -> Result<Pool, Error> {
     match address {
         Address::Node(client) => {
-            let manager = deadpool_redis::Manager::new(client.get_connection_info().clone())?;
+            let config =
+                AsyncConnectionConfig::new().set_response_timeout(Some(RESPONSE)).set_connection_timeout(Some(CONNECT));
+            let manager = deadpool_redis::Manager::new_with_config(client.get_connection_info().clone(), config)?;
             let pool = deadpool_redis::Pool::builder(manager)
                 .max_size(POOLED)
                 .wait_timeout(Some(RESPONSE))

@@ -3,6 +3,7 @@
 //! `UNREADY` is an error here ([`Error::Unready`]), the same for all; every other word is a value of the reply's type.
 //! An unknown word is a fault of ours, never guessed at.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -171,19 +172,29 @@ pub enum PolicySet {
 
 /// The scripts, hashed and ready to call.
 pub struct Scripts {
-    scripts: Vec<Script>,
+    /// In the order of [`SOURCES`]: each text, with its hash.
+    scripts: Vec<(Cow<'static, str>, Script)>,
     metrics: Arc<Metrics>,
 }
 
 impl Scripts {
     pub fn new(metrics: Arc<Metrics>) -> Self {
-        Self { scripts: SOURCES.iter().map(|source| Script::new(source.text)).collect(), metrics }
+        Self::with_texts(metrics, |source| source.text.into())
+    }
+
+    /// With other texts, as another version of this server has them.
+    pub fn with_texts(metrics: Arc<Metrics>, text: impl Fn(&Source) -> Cow<'static, str>) -> Self {
+        let hashed = |text: Cow<'static, str>| {
+            let script = Script::new(&text);
+            (text, script)
+        };
+        Self { scripts: SOURCES.iter().map(|source| hashed(text(source))).collect(), metrics }
     }
 
     /// `SCRIPT LOAD` for all, on every master of a cluster. A server that does not have one later is sent it by the call
     /// that finds out.
     pub async fn load(&self, conn: &mut impl ConnectionLike) -> Result<(), Error> {
-        for script in &self.scripts {
+        for (_, script) in &self.scripts {
             script.load_async(conn).await?;
         }
         Ok(())
@@ -439,7 +450,7 @@ impl Scripts {
     where
         A: Fn(&mut Cmd) -> &mut Cmd,
     {
-        let (Some(source), Some(script)) = (SOURCES.get(verb as usize), self.scripts.get(verb as usize)) else {
+        let (Some(source), Some((text, script))) = (SOURCES.get(verb as usize), self.scripts.get(verb as usize)) else {
             return Err(Error::Internal("a verb without a script".to_owned()));
         };
         let command = |name: &str, script: &str| {
@@ -455,7 +466,7 @@ impl Scripts {
         let mut outcome: Result<Vec<Value>, _> = command("EVALSHA", script.get_hash()).query_async(conn).await;
         if outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)) {
             // Restarted, promoted, or told to forget. This server learns it by being sent it; the others may be away.
-            outcome = command("EVAL", source.text).query_async(conn).await;
+            outcome = command("EVAL", text).query_async(conn).await;
         }
         let elapsed = started.elapsed().as_secs_f64();
         self.metrics.script_seconds.with_label_values(&[source.name]).observe(elapsed);

@@ -17,5 +17,8 @@ mod process;
 mod push;
 mod race;
 mod rankings;
+mod rolling;
 mod snapshots;
+mod stall;
 mod support;
+mod versions;

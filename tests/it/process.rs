@@ -7,9 +7,9 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
 use crate::support::database::TestDatabase;
-use crate::support::{TestRedis, eventually};
+use crate::support::{Proxy, TestRedis, eventually};
 
-fn zticket(db: &str, redis: &str) -> Command {
+pub fn zticket(db: &str, redis: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_zticket"));
     command.env_clear().env("DATABASE_URL", db).env("REDIS_URL", redis).kill_on_drop(true);
     command.env("ZTICKET_BIND", "127.0.0.1:0").env("ZTICKET_MANAGEMENT_BIND", "127.0.0.1:0");
@@ -18,7 +18,7 @@ fn zticket(db: &str, redis: &str) -> Command {
 }
 
 /// Reads the log until a line has this text, and returns that line.
-async fn log_line(child: &mut Child, text: &str) -> String {
+pub async fn log_line(child: &mut Child, text: &str) -> String {
     let mut lines = BufReader::new(child.stderr.as_mut().unwrap()).lines();
     let find = async {
         while let Some(line) = lines.next_line().await.unwrap() {
@@ -31,12 +31,12 @@ async fn log_line(child: &mut Child, text: &str) -> String {
     tokio::time::timeout(Duration::from_secs(20), find).await.unwrap()
 }
 
-fn address(line: &str) -> String {
+pub fn address(line: &str) -> String {
     let (_, rest) = line.split_once("serving on ").unwrap();
     rest.split(',').next().unwrap().to_owned()
 }
 
-async fn terminate(child: &mut Child) -> Option<i32> {
+pub async fn terminate(child: &mut Child) -> Option<i32> {
     let pid = child.id().unwrap().to_string();
     assert!(Command::new("kill").args(["-TERM", &pid]).status().await.unwrap().success());
     tokio::time::timeout(Duration::from_secs(20), child.wait()).await.unwrap().unwrap().code()
@@ -91,6 +91,25 @@ async fn a_redis_that_is_not_there_yet_is_waited_for_and_a_stop_exits_with_0() {
     assert_eq!(terminate(&mut server).await, Some(0));
     let parked = "SELECT parked AS n FROM events WHERE id = 1";
     assert_eq!(db.number(parked).await, 1, "the stop in good order is noted");
+    db.drop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_takes_connections_and_says_nothing_is_waited_for() {
+    let (db, redis) = (TestDatabase::new().await, TestRedis::start().await);
+    let mut url = db.url.clone();
+    let proxy = Proxy::before(&mut url);
+    proxy.stall();
+    let mut server = zticket(&url, &redis.url()).spawn().unwrap();
+    let line = log_line(&mut server, "is not there yet").await;
+    assert!(line.contains("PostgreSQL at"), "{line}");
+    assert_eq!(terminate(&mut server).await, Some(0), "waiting can be stopped");
+
+    let mut server = zticket(&url, &redis.url()).spawn().unwrap();
+    log_line(&mut server, "is not there yet").await;
+    proxy.resume();
+    log_line(&mut server, "serving on").await;
+    assert_eq!(terminate(&mut server).await, Some(0));
     db.drop().await;
 }
 

@@ -347,6 +347,7 @@ pub fn config(database_url: &str, redis_url: &str, change: impl FnOnce(&mut Conf
     let mut config = Config::from_vars(vars.into()).unwrap();
     // All visitors of a test have the same address.
     config.limits = LimitSettings::OFF;
+    config.drain = Duration::ZERO;
     change(&mut config);
     config
 }

@@ -4,10 +4,12 @@ pub mod app;
 pub mod browser;
 pub mod database;
 pub mod people;
+pub mod proxy;
 pub mod redis;
 
 pub use app::{TestApp, Visitor};
 pub use people::plan;
+pub use proxy::Proxy;
 pub use redis::TestRedis;
 
 use std::time::{Duration, Instant};

@@ -263,7 +263,7 @@ impl Drop for Node {
 
 /// Two ports nobody listens on, below those that are lent to outgoing connections: a node finds them free again when it
 /// comes back.
-fn free_ports() -> (u16, u16) {
+pub fn free_ports() -> (u16, u16) {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let free = || loop {
         let step = NEXT.fetch_add(1, Ordering::Relaxed);

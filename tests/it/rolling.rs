@@ -1,0 +1,187 @@
+//! Three real servers on one Redis and one PostgreSQL, restarted one after the other while people buy.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use reqwest::{Client, RequestBuilder, StatusCode};
+use serde_json::{Value, json};
+use tokio::io::AsyncReadExt;
+use tokio::process::Child;
+
+use crate::process::{log_line, terminate, zticket};
+use crate::support::database::TestDatabase;
+use crate::support::redis::free_ports;
+use crate::support::{TestRedis, Visitor};
+
+const BUYERS: usize = 24;
+const SEATS: usize = 20_000;
+
+/// It knows the servers, and asks the next one where one does not take a request.
+struct Balancer {
+    client: Client,
+    servers: Vec<String>,
+    /// Which of them say that they are ready.
+    ready: Vec<AtomicBool>,
+    next: AtomicUsize,
+    /// How often a connection was refused or broke.
+    broken: AtomicUsize,
+    /// How often a server said that it cannot now.
+    refused: AtomicUsize,
+}
+
+impl Balancer {
+    fn new(servers: Vec<String>) -> Self {
+        let zero = AtomicUsize::default;
+        let ready = servers.iter().map(|_| AtomicBool::new(true)).collect();
+        Self { client: Client::new(), servers, ready, next: zero(), broken: zero(), refused: zero() }
+    }
+
+    /// Asks a server again and again whether it is ready.
+    async fn watch(&self, at: usize, management: u16) {
+        let url = format!("http://127.0.0.1:{management}/actuator/health");
+        loop {
+            let answer = self.client.get(&url).send().await;
+            self.ready[at].store(answer.is_ok_and(|answer| answer.status() == 200), Ordering::Relaxed);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    async fn ask(&self, request: impl Fn(&Client, &str) -> RequestBuilder) -> (StatusCode, Value) {
+        let started = Instant::now();
+        loop {
+            assert!(started.elapsed() < Duration::from_secs(30), "no server answers");
+            let at = self.next.fetch_add(1, Ordering::Relaxed) % self.servers.len();
+            if !self.ready[at].load(Ordering::Relaxed) {
+                tokio::task::yield_now().await;
+                continue;
+            }
+            match whole(request(&self.client, &self.servers[at])).await {
+                Ok((StatusCode::SERVICE_UNAVAILABLE, _)) => self.refused.fetch_add(1, Ordering::Relaxed),
+                Ok((status, body)) => {
+                    assert!(!status.is_server_error(), "{status}: {body}");
+                    return (status, body);
+                }
+                Err(_) => self.broken.fetch_add(1, Ordering::Relaxed),
+            };
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// One visit: from the line to a ticket.
+    async fn visit(&self, seat: usize) -> (Visitor, Value) {
+        let (status, entered) = self.ask(|client, url| client.post(format!("{url}/api/queues/tokens"))).await;
+        assert_eq!(status, 200, "{entered}");
+        let token = entered["uuid"].as_str().unwrap();
+        loop {
+            let poll = |client: &Client, url: &str| client.get(format!("{url}/api/queues/tokens/{token}"));
+            let (status, body) = self.ask(poll).await;
+            assert_eq!(status, 200, "{body}");
+            if body["status"] == "ACTIVE" {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let buy = |client: &Client, url: &str| {
+            let request = client.post(format!("{url}/api/tickets")).header("X-Queue-Token", token);
+            request.json(&json!({ "seatNumber": seat }))
+        };
+        let (status, ticket) = self.ask(buy).await;
+        assert_eq!((status.as_u16(), &ticket["seatNumber"]), (200, &seat.into()), "{ticket}");
+        let (status, again) = self.ask(buy).await;
+        assert_eq!((status.as_u16(), &again["ticketId"]), (200, &ticket["ticketId"]), "the same again: {again}");
+        (Visitor(token.to_owned()), ticket)
+    }
+}
+
+/// A whole answer: one that is cut off is none.
+async fn whole(request: RequestBuilder) -> reqwest::Result<(StatusCode, Value)> {
+    let response = request.send().await?;
+    let status = response.status();
+    let text = response.text().await?;
+    Ok((status, serde_json::from_str(&text).unwrap_or(Value::String(text))))
+}
+
+/// A server on this port. Its log is read on, or it would wait for someone to read it.
+async fn start(db: &TestDatabase, redis: &TestRedis, (port, management): (u16, u16), drain_ms: u32) -> Child {
+    let mut command = zticket(&db.url, &redis.url());
+    command.env("ZTICKET_BIND", format!("127.0.0.1:{port}"));
+    command.env("ZTICKET_MANAGEMENT_BIND", format!("127.0.0.1:{management}"));
+    command.env("ZTICKET_DRAIN_MS", drain_ms.to_string());
+    command.env("ZTICKET_SEAT_TOTAL_COUNT", SEATS.to_string()).env("ZTICKET_ADMISSION_INTERVAL_MS", "20");
+    command.env("ZTICKET_ADMISSION_BATCH_SIZE", "100").env("ZTICKET_ADMISSION_MAX_ACTIVE_USERS", "1000");
+    for limit in ["ENTER_PER_SECOND", "BUY_PER_SECOND"] {
+        command.env(format!("ZTICKET_LIMIT_{limit}"), "0");
+    }
+    let mut server = command.spawn().unwrap();
+    log_line(&mut server, "serving on").await;
+    let mut log = server.stderr.take().unwrap();
+    tokio::spawn(async move { log.read_to_end(&mut Vec::new()).await });
+    server
+}
+
+/// Restarts three servers one after the other while people buy. Returns the balancer, for what it saw.
+async fn restart_all(watchful: bool) -> Balancer {
+    let (db, redis) = (TestDatabase::empty().await, TestRedis::start().await);
+    let drain_ms = if watchful { 1500 } else { 0 };
+    let ports: Vec<(u16, u16)> = (0..3).map(|_| free_ports()).collect();
+    let mut servers = Vec::new();
+    for port in &ports {
+        servers.push(start(&db, &redis, *port, drain_ms).await);
+    }
+    let balancer = Balancer::new(ports.iter().map(|(port, _)| format!("http://127.0.0.1:{port}")).collect());
+    let (restarting, seats) = (AtomicBool::new(true), AtomicUsize::new(0));
+    let buyers = join_all((0..BUYERS).map(|_| async {
+        let mut visits = Vec::new();
+        while restarting.load(Ordering::Relaxed) {
+            visits.push(balancer.visit(seats.fetch_add(1, Ordering::Relaxed) + 1).await);
+        }
+        visits
+    }));
+    let restarts = async {
+        for (server, port) in servers.iter_mut().zip(&ports) {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let stopping = Instant::now();
+            assert_eq!(terminate(server).await, Some(0));
+            assert!(stopping.elapsed() < Duration::from_secs(10), "stopping took {:?}", stopping.elapsed());
+            *server = start(&db, &redis, *port, drain_ms).await;
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        restarting.store(false, Ordering::Relaxed);
+    };
+    let watching = join_all(ports.iter().enumerate().map(|(at, port)| balancer.watch(at, port.1)));
+    let visits = tokio::select! {
+        (visits, ()) = async { tokio::join!(buyers, restarts) } => visits,
+        _ = watching, if watchful => unreachable!("it watches on"),
+    };
+    let visits: Vec<(Visitor, Value)> = visits.into_iter().flatten().collect();
+
+    let sold = visits.len();
+    assert!(sold > BUYERS, "{sold}");
+    let places: HashSet<_> = visits.iter().map(|(visitor, _)| visitor.place()).collect();
+    let tickets: HashSet<_> = visits.iter().map(|(_, ticket)| ticket["ticketId"].to_string()).collect();
+    assert_eq!((places.len(), tickets.len()), (sold, sold), "a place and a ticket each");
+    for server in &mut servers {
+        assert_eq!(terminate(server).await, Some(0));
+    }
+    assert_eq!(db.number("SELECT count(*) AS n FROM tickets").await, sold as i64);
+    assert_eq!(db.number("SELECT count(*) AS n FROM tickets WHERE status <> 'SYNCED'").await, 0);
+    db.check().await;
+    db.drop().await;
+    balancer
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_restarted_one_after_the_other_cost_no_buyer_anything() {
+    let balancer = restart_all(false).await;
+    assert!(balancer.broken.load(Ordering::Relaxed) > 0, "each server was away for a while");
+    assert_eq!(balancer.refused.load(Ordering::Relaxed), 0, "a server that stops or starts refuses nothing it takes");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn behind_a_balancer_that_asks_who_is_ready_a_restart_is_not_noticed() {
+    let balancer = restart_all(true).await;
+    let seen = (balancer.broken.load(Ordering::Relaxed), balancer.refused.load(Ordering::Relaxed));
+    assert_eq!(seen, (0, 0), "no connection breaks and nothing is refused");
+}
