@@ -104,7 +104,11 @@ fn uncertain(story: &Story) -> bool {
 pub async fn redis_agrees(world: &World, events: &[i32], patience: Duration) -> Outcome<()> {
     let deadline = Instant::now() + patience;
     loop {
-        let differences = differences(world, events).await?;
+        // Nothing is broken any more, but a busy machine may keep one waiting.
+        let differences = match differences(world, events).await {
+            Err(_) if Instant::now() < deadline => continue,
+            differences => differences?,
+        };
         if differences.is_empty() {
             return Ok(());
         }

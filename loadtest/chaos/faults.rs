@@ -90,7 +90,7 @@ async fn one_by_one(world: &Arc<World>, seed: u64, kinds: Vec<Kind>, until: Inst
             }
             continue;
         }
-        eprintln!("chaos: {}", kind.name());
+        world.say(kind.name());
         *lock(&world.faults_done).entry(kind.name()).or_default() += 1;
         strike(world, kind, &mut rng).await?;
     }
@@ -150,5 +150,6 @@ async fn strike(world: &Arc<World>, kind: Kind, rng: &mut fastrand::Rng) -> Outc
         }
     }
     faults.into_iter().for_each(|fault| world.healed(fault));
+    world.say(&format!("over: {}", kind.name()));
     Ok(())
 }

@@ -11,15 +11,11 @@ use zticket::redis::keys::{Key, Keys};
 
 use crate::Outcome;
 use crate::stage::{HOLD, MAX_ACTIVE, PASS, QUEUE_TTL};
-use crate::world::{Rule, Story, Target, World, lock};
+use crate::world::{PASSED_ON, Rule, Story, World, lock};
 
 const EVERY: Duration = Duration::from_millis(100);
 /// A look that comes later than this after the last one does not tell who was let in before whom.
 const BLINK: Duration = Duration::from_millis(400);
-/// By then a poll was passed on to Redis by any server that is well.
-const PASSED_ON: Duration = Duration::from_millis(2200);
-/// And so long after a fault servers may still be about to try again.
-const AFTERMATH: Duration = Duration::from_millis(1500);
 /// Overdue holds and passes are taken away about once a second.
 const TIDY: Duration = Duration::from_secs(5);
 /// A payment may stretch a pass by this.
@@ -135,14 +131,11 @@ fn overtaking(world: &World, event: i32, before: Instant, new: &[u32]) {
     }
 }
 
-/// Whether Redis must have heard of this place lately: a server answered its poll, had the time to pass that on, and nothing
-/// was broken meanwhile that could have kept it from it.
+/// Whether Redis must have heard of this place in this slice of time or the one before, when it was let in behind it.
 fn alive(world: &World, story: &Story, at: Instant) -> bool {
     let slice = QUEUE_TTL / 4;
     story.polls.iter().any(|(poll, server)| {
-        let Some(age) = at.checked_duration_since(*poll) else { return false };
-        let fresh = age >= PASSED_ON && age <= slice - Duration::from_millis(200);
-        let from = poll.checked_sub(AFTERMATH).unwrap_or(*poll);
-        fresh && !world.was_hurt(&[Target::Server(*server), Target::Redis], from, *poll + PASSED_ON)
+        let age = at.saturating_duration_since(*poll);
+        age >= PASSED_ON && age <= slice - Duration::from_millis(200) && world.passed_on(*poll, *server)
     })
 }

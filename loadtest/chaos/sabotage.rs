@@ -34,7 +34,7 @@ pub async fn run(world: Arc<World>, until: Instant) -> Outcome<()> {
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        eprintln!("chaos: broken on purpose: {rule}");
+        world.say(&format!("broken on purpose: {rule}"));
     }
     Ok(())
 }

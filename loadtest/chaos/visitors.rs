@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::stage::QUEUE_TTL;
-use crate::world::{End, Rule, Shared, Story, Told, World, lock};
+use crate::world::{End, PASSED_ON, Rule, Shared, Story, Told, World, lock};
 
 const NAP: Duration = Duration::from_millis(100);
 
@@ -163,7 +163,6 @@ impl Visitor {
             entered: now,
             waiting: true,
             polls: VecDeque::from([(now, answer.server)]),
-            longest_silence: Duration::ZERO,
             user: self.user,
             charged: 0,
             tickets: Vec::new(),
@@ -205,8 +204,6 @@ impl Visitor {
     fn heard(&self, story: &Shared<Story>, server: usize) {
         let mut story = lock(story);
         let now = Instant::now();
-        let silence = story.polls.back().map_or(Duration::ZERO, |(last, _)| now - *last);
-        story.longest_silence = story.longest_silence.max(silence);
         story.polls.push_back((now, server));
         if story.polls.len() > 8 {
             story.polls.pop_front();
@@ -220,16 +217,20 @@ impl Visitor {
             // Let in, and out of time before that could be told.
             return End::RanOut;
         }
-        if story.longest_silence > QUEUE_TTL - QUEUE_TTL / 4 {
+        // Of its polls one at least must have come through lately.
+        let heard = |(poll, server): &(Instant, usize)| {
+            poll.elapsed() < QUEUE_TTL - QUEUE_TTL / 4 - PASSED_ON && self.world.passed_on(*poll, *server)
+        };
+        if !story.polls.iter().rev().skip(1).any(heard) {
             return End::Silent;
         }
         let what = format!(
-            "place {} of event {} was answered {} after {:?} of waiting, longest silence {:?}",
+            "place {} of event {} was answered {} after {:?} of waiting, polls answered {:?} ago",
             story.place,
             story.event,
             answer.code(),
             story.entered.elapsed(),
-            story.longest_silence
+            story.polls.iter().map(|(poll, server)| (poll.elapsed(), server)).collect::<Vec<_>>()
         );
         self.world.violated(Rule::WhoPollsGetsIn, what);
         End::Expired

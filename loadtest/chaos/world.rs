@@ -10,6 +10,11 @@ use uuid::Uuid;
 
 use crate::stage::Stage;
 
+/// By then a poll was passed on to Redis by any server that is well.
+pub const PASSED_ON: Duration = Duration::from_millis(2200);
+/// And so long after a fault servers may still be about to try again.
+const AFTERMATH: Duration = Duration::from_millis(1500);
+
 /// What must hold, whatever is done to the servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rule {
@@ -94,7 +99,6 @@ pub struct Story {
     pub waiting: bool,
     /// When it was answered that the place is still waiting, and by which server.
     pub polls: VecDeque<(Instant, usize)>,
-    pub longest_silence: Duration,
     pub user: Option<Uuid>,
     pub charged: i64,
     pub tickets: Vec<Told>,
@@ -134,6 +138,7 @@ pub struct Counts {
 
 pub struct World {
     pub stage: Stage,
+    began: Instant,
     pub http: reqwest::Client,
     pub counts: Counts,
     pub stories: Mutex<Vec<Shared<Story>>>,
@@ -163,6 +168,7 @@ impl World {
             .unwrap_or_default();
         Self {
             stage,
+            began: Instant::now(),
             http,
             counts: Counts::default(),
             stories: Mutex::default(),
@@ -187,7 +193,7 @@ impl World {
         // The same thing seen again is one violation.
         if !known.contains(&what) {
             if known.len() < 5 {
-                eprintln!("chaos: VIOLATION: {rule}: {what}");
+                self.say(&format!("VIOLATION: {rule}: {what}"));
             }
             known.push(what);
         }
@@ -195,6 +201,11 @@ impl World {
 
     pub fn violations(&self, rule: Rule) -> usize {
         lock(&self.violations).get(&rule).map_or(0, Vec::len)
+    }
+
+    /// Progress, with the time since the beginning.
+    pub fn say(&self, what: &str) {
+        eprintln!("chaos: {:6.1} s  {what}", self.began.elapsed().as_secs_f64());
     }
 
     /// Someone got a place.
@@ -220,9 +231,16 @@ impl World {
     }
 
     /// Whether anything of this kind was broken at some moment in between.
-    pub fn was_hurt(&self, targets: &[Target], from: Instant, to: Instant) -> bool {
+    fn was_hurt(&self, targets: &[Target], from: Instant, to: Instant) -> bool {
         let within = |fault: &Fault| fault.from <= to && fault.to.is_none_or(|end| end >= from);
         lock(&self.faults).iter().any(|fault| targets.contains(&fault.target) && within(fault))
+    }
+
+    /// Whether Redis must have heard of a poll that this server answered: it had the time to pass that on, and nothing was
+    /// broken that could have kept it from it.
+    pub fn passed_on(&self, poll: Instant, server: usize) -> bool {
+        let from = poll.checked_sub(AFTERMATH).unwrap_or(poll);
+        poll.elapsed() >= PASSED_ON && !self.was_hurt(&[Target::Server(server), Target::Redis], from, poll + PASSED_ON)
     }
 
     pub fn any_hurt_since(&self, from: Instant) -> bool {
