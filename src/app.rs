@@ -46,6 +46,9 @@ const MOST_CALLS: usize = 4000;
 /// So long a request waits for what others do on its behalf.
 pub const PATIENCE: Duration = Duration::from_secs(15);
 
+/// Of many events, so many are repaired together.
+const REPAIRS_AT_ONCE: usize = 4;
+
 /// Shared by all threads.
 pub struct App {
     pub config: Config,
@@ -67,7 +70,9 @@ pub struct App {
     /// Sales and cancels to be settled off the request's path, an order at a time.
     pub unsettled: mpsc::UnboundedSender<Vec<sync::Due>>,
     /// Room for queries that run or wait, and for those that run.
-    queries: Arc<Semaphore>,
+    queries: Semaphore,
+    /// Room for repairs of events, so that they leave some connections to others.
+    pub repairs: Semaphore,
     turns: Arc<Semaphore>,
     /// Turns true when the server stops: open streams end then.
     pub stopping: watch::Sender<bool>,
@@ -90,12 +95,13 @@ impl App {
         &self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
-        let room = self.queries.clone().try_acquire_owned().map_err(|_| Error::Overloaded("queries"))?;
-        let turns = self.turns.clone();
+        let _room = self.queries.try_acquire().map_err(|_| Error::Overloaded("queries"))?;
+        // Waited for here: who gives up meanwhile is not served.
+        let turn = timeout(PATIENCE, self.turns.clone().acquire_owned()).await;
+        let turn = turn.map_err(|_| Error::TooSlow("a query"))?;
         self.run(async move {
-            let _turn = turns.acquire().await;
             let outcome = work.await;
-            drop(room);
+            drop(turn);
             outcome
         })
         .await
@@ -186,7 +192,6 @@ pub async fn start(config: Config, loops: Loops) -> Result<Server, Error> {
     let management_listener = listen(config.management_bind, "ZTICKET_MANAGEMENT_BIND")?;
 
     let (app, unsettled) = build(config).await?;
-    let settling = app.runtime.spawn(sync::settle_as_they_come(app.clone(), unsettled));
     // Where a part of a cluster is away, the rest is sold.
     let (ready, mut away): (Vec<_>, Vec<_>) = workers::prepare(&app).await.into_iter().partition(Result::is_ok);
     if let Some(error) = away.pop().and_then(Result::err) {
@@ -195,6 +200,7 @@ pub async fn start(config: Config, loops: Loops) -> Result<Server, Error> {
         }
         tracing::warn!(events = away.len() + 1, %error, "not ready in Redis yet, trying again");
     }
+    let settling = app.runtime.spawn(sync::settle_as_they_come(app.clone(), unsettled));
     // What servers before this one did not come to count.
     app.rankings.touch_all(app.events.concerts().keys().copied());
     let workers = (loops == Loops::Running).then(|| workers::start(&app));
@@ -259,7 +265,8 @@ pub async fn build(config: Config) -> Result<(Arc<App>, mpsc::UnboundedReceiver<
         seal,
         limits,
         unsettled,
-        queries: Arc::new(Semaphore::new(MOST_QUERIES)),
+        queries: Semaphore::new(MOST_QUERIES),
+        repairs: Semaphore::new(REPAIRS_AT_ONCE),
         turns: Arc::new(Semaphore::new(QUERIES_AT_ONCE)),
         stopping: watch::Sender::new(false),
         address,

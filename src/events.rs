@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use chrono::{DateTime, Utc};
-use tokio::sync::{Mutex, watch};
+use tokio::sync::{Mutex, Semaphore, watch};
 use tokio::time::timeout;
 use uuid::Uuid;
 
@@ -25,6 +25,7 @@ use crate::token::{Claim, MasterKeys, Signer, Token};
 /// An event is kept fresh for so long after someone asked about it.
 const HOT: Duration = Duration::from_secs(30);
 /// The list of events is read at most so often for who asks about an unknown one.
+const MOST_WANTING: usize = 1000;
 const REFRESH: Duration = Duration::from_secs(1);
 
 pub struct Event {
@@ -39,6 +40,8 @@ pub struct Event {
     pub news: watch::Sender<()>,
     /// Taken by whoever fetches a snapshot, so that all who wait share one fetch.
     pub fetching: Mutex<()>,
+    /// Room for those who wait for a snapshot: while Redis is away there is no use in a crowd of them.
+    pub wanting: Arc<Semaphore>,
     /// Taken by whoever repairs the event in Redis.
     pub repairing: Mutex<()>,
     picking: std::sync::Mutex<Picking>,
@@ -330,6 +333,7 @@ impl Catalogue {
             snapshot: ArcSwapOption::empty(),
             news: watch::Sender::new(()),
             fetching: Mutex::new(()),
+            wanting: Arc::new(Semaphore::new(MOST_WANTING)),
             repairing: Mutex::new(()),
             picking: std::sync::Mutex::default(),
             signer: Signer::new(id, salt, &self.master),

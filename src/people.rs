@@ -23,7 +23,7 @@ pub const LARGEST_CHARGE: i64 = 10_000_000;
 pub const HIGHEST_BALANCE: i64 = 1_000_000_000;
 const LONGEST_IDEMPOTENCY_KEY: usize = 100;
 /// Charges wait here rather than for a connection: each is one statement, and those of one person take turns anyway.
-const CHARGING: Limits = Limits { waiting: 10_000, together: 1, at_once: 8 };
+const CHARGING: Limits = Limits { waiting: 10_000, together: 1, at_once: 4 };
 const LOOKING_UP: Limits = Limits { waiting: 10_000, together: 200, at_once: 1 };
 const KEY_PREFIX: &str = "zt_";
 /// Keys remembered per server, so that not every request asks the database. Keys do not change.

@@ -53,6 +53,8 @@ pub async fn ready(app: &App, event: &Event) -> Result<(), Error> {
         if look(app, event).await? == Condition::Fine {
             return Ok(());
         }
+        // Each takes a connection, and another one for its work.
+        let _few = app.repairs.acquire().await;
         let repaired = db::alone(&app.db, event.id, repair(app, event, started)).await?;
         if repaired != Some(true) {
             tokio::time::sleep(RETRY).await;

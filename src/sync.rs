@@ -70,17 +70,20 @@ pub async fn settle_as_they_come(app: Arc<App>, mut unsettled: mpsc::UnboundedRe
         }
         let app = app.clone();
         rounds.spawn(async move {
-            if let Err(error) = settle(&app, &due).await {
-                tracing::warn!(%error, sales = due.len(), "sales are left to the sync sweep");
+            for (event, error) in settle(&app, &due).await {
+                tracing::warn!(%event, %error, "sales are left to the sync sweep");
             }
         });
     }
 }
 
-/// One sweep: takes up whatever is not settled, by whichever server it was sold.
+/// One sweep: takes up whatever is not settled, by whichever server it was sold. An event that fails is left out from then
+/// on, so that the others get their turn.
 pub async fn step(app: &App) -> Result<Duration, Error> {
+    let mut failed: Vec<EventId> = Vec::new();
+    let mut outcome = Ok(Duration::from_millis(app.config.policy.sync_interval_ms));
     loop {
-        let mut rows = db::tickets::unsettled(&mut app.db.get().await?, TOGETHER as i64).await?;
+        let mut rows = db::tickets::unsettled(&mut app.db.get().await?, &failed, TOGETHER as i64).await?;
         let more = rows.len() == TOGETHER;
         // The last order may have more seats than were read: it is left to the next round, unless it is all there is.
         let (first, last) = (rows.first().map(|row| row.order_id), rows.last().map(|row| row.order_id));
@@ -88,21 +91,24 @@ pub async fn step(app: &App) -> Result<Duration, Error> {
             rows.retain(|row| Some(row.order_id) != last);
         }
         let due: Vec<Due> = rows.iter().filter_map(Due::from_row).collect();
-        settle(app, &due).await?;
+        for (event, error) in settle(app, &due).await {
+            failed.push(event);
+            outcome = Err(error);
+        }
         if !more {
-            return Ok(Duration::from_millis(app.config.policy.sync_interval_ms));
+            return outcome;
         }
     }
 }
 
-/// Tells Redis, then notes in the database that it was told.
-async fn settle(app: &App, due: &[Due]) -> Result<(), Error> {
+/// Tells Redis, then notes in the database that it was told. Returns where that failed.
+async fn settle(app: &App, due: &[Due]) -> Vec<(EventId, Error)> {
     let mut by_event: HashMap<EventId, Vec<&Due>> = HashMap::new();
     for one in due {
         by_event.entry(one.event).or_default().push(one);
     }
-    let settled = join_all(by_event.into_iter().map(|(event, due)| settle_event(app, event, due))).await;
-    settled.into_iter().collect()
+    let settle = |(event, due)| async move { settle_event(app, event, due).await.err().map(|error| (event, error)) };
+    join_all(by_event.into_iter().map(settle)).await.into_iter().flatten().collect()
 }
 
 async fn settle_event(app: &App, event: EventId, due: Vec<&Due>) -> Result<(), Error> {

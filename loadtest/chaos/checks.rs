@@ -106,7 +106,7 @@ pub async fn redis_agrees(world: &World, events: &[i32], patience: Duration) -> 
     loop {
         // Nothing is broken any more, but a busy machine may keep one waiting.
         let differences = match differences(world, events).await {
-            Err(_) if Instant::now() < deadline => continue,
+            Err(_) if Instant::now() < deadline => vec!["not answered".to_owned()],
             differences => differences?,
         };
         if differences.is_empty() {

@@ -338,6 +338,8 @@ impl Visitor {
                 }
                 (402, _) => self.charge(200_000).await?,
                 (403 | 409 | 410, _) => return Some(End::RanOut),
+                // A hold whose answer was lost counts too: all that one may hold is held already.
+                (400, "INVALID_REQUEST") => return Some(End::RanOut),
                 _ => {
                     self.world.violated(Rule::NoOtherFault, format!("a purchase was answered {}", answer.body));
                     return Some(End::RanOut);

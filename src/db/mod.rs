@@ -105,19 +105,13 @@ pub async fn alone<T>(
     event: EventId,
     work: impl Future<Output = Result<T, Error>>,
 ) -> Result<Option<T>, Error> {
-    let mut conn = pool.get().await?;
+    // The lock goes with the session, which goes with this value, also where the work is given up halfway.
+    let mut conn = Object::take(pool.get().await?);
     let key = i64::from(event.get()) | (0x7a74 << 32);
     if !try_lock(&mut conn, key).await? {
         return Ok(None);
     }
-    let outcome = work.await;
-    let unlocked: Result<Flag, _> =
-        diesel::sql_query("SELECT pg_advisory_unlock($1) AS flag").bind::<BigInt, _>(key).get_result(&mut conn).await;
-    if !unlocked.is_ok_and(|row| row.flag) {
-        // A session that may still have the lock must not go back to the pool.
-        drop(Object::take(conn));
-    }
-    outcome.map(Some)
+    work.await.map(Some)
 }
 
 #[derive(QueryableByName)]

@@ -321,10 +321,12 @@ pub async fn sold_among(conn: &mut Conn, event: EventId, asked: &[SeatNumber]) -
 }
 
 /// Oldest first, so that nothing waits forever, and seats of an order together.
-pub async fn unsettled(conn: &mut Conn, most: i64) -> Result<Vec<UnsettledRow>, Error> {
+pub async fn unsettled(conn: &mut Conn, but_of: &[EventId], most: i64) -> Result<Vec<UnsettledRow>, Error> {
+    let but_of: Vec<i32> = but_of.iter().map(|event| event.db()).collect();
     Ok(tickets::table
         .inner_join(orders::table)
         .filter(tickets::settled_at.is_null())
+        .filter(tickets::event_id.ne_all(but_of))
         .select((
             tickets::id,
             tickets::order_id,

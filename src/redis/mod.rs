@@ -15,7 +15,6 @@ use std::time::Duration;
 use deadpool_redis::{PoolError, Runtime};
 use redis::aio::{ConnectionLike, ConnectionManagerConfig};
 use redis::cluster::{ClusterClient, ClusterConfig};
-use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::{MultipleNodeRoutingInfo, RoutingInfo};
 use redis::io::tcp::TcpSettings;
 use redis::{
@@ -25,11 +24,13 @@ use redis::{
 use socket2::TcpKeepalive;
 
 use crate::error::Error;
-use crate::redis::renewed::Renewed;
+use crate::redis::renewed::{Renewed, RenewedCluster};
 
 /// No call is waited for longer than this, whatever a cluster does meanwhile to carry it out.
 const RESPONSE: Duration = Duration::from_secs(2);
 const CONNECT: Duration = Duration::from_secs(1);
+/// Of a cluster: while one node is connected to, calls to the others may have to wait.
+const CLUSTER_CONNECT: Duration = Duration::from_millis(300);
 /// What was sent and not even taken for so long was sent into nothing.
 #[cfg(target_os = "linux")]
 const UNTAKEN: Duration = Duration::from_secs(5);
@@ -57,7 +58,7 @@ impl Address {
         }
         let nodes = url.split(',').map(str::trim).filter(|node| !node.is_empty());
         let client = ClusterClient::builder(nodes)
-            .connection_timeout(CONNECT)
+            .connection_timeout(CLUSTER_CONNECT)
             .response_timeout(RESPONSE)
             .retries(REDIRECTS)
             .min_retry_wait(50)
@@ -79,7 +80,7 @@ fn tcp() -> TcpSettings {
 #[derive(Clone)]
 pub enum Connection<N> {
     Node(N),
-    Cluster(ClusterConnection),
+    Cluster(RenewedCluster),
 }
 
 impl<N: ConnectionLike> ConnectionLike for Connection<N> {
@@ -117,7 +118,8 @@ pub type Link = Connection<Renewed>;
 pub type Pooled = Connection<deadpool_redis::Connection>;
 
 /// Connects on first use and again after a fault. A call to a single server that failed is never sent again by itself;
-/// one to a cluster may be, to the node that took over: every script can be repeated without harm.
+/// one to a cluster may be, to the node that took over: every script can be repeated. The worst that comes of it are places
+/// nobody asks about, which are let in or swept like those of anyone who went away.
 pub fn link(address: &Address) -> Result<Link, Error> {
     match address {
         Address::Node(client) => {
@@ -133,9 +135,10 @@ pub fn link(address: &Address) -> Result<Link, Error> {
     }
 }
 
-/// Connects in the background, to all nodes.
-fn shared(client: &ClusterClient) -> ClusterConnection {
-    client.get_pending_async_connection_with_config(ClusterConfig::new())
+fn shared(client: &ClusterClient) -> RenewedCluster {
+    // Said again: what is not said here is not taken from the client.
+    let config = ClusterConfig::new().set_response_timeout(RESPONSE).set_connection_timeout(CLUSTER_CONNECT);
+    RenewedCluster::new(client.clone(), config)
 }
 
 /// For the loops in the background. Taking a connection to a single server costs a round trip, so requests use a [`Link`].
@@ -148,7 +151,7 @@ pub enum Pool {
 }
 
 pub struct Turns {
-    connections: Vec<ClusterConnection>,
+    connections: Vec<RenewedCluster>,
     next: AtomicUsize,
 }
 
@@ -237,9 +240,9 @@ async fn infos(pool: &Pool) -> Result<HashMap<String, InfoDict>, Error> {
     let info = redis::cmd("INFO");
     match pool.get().await? {
         Pooled::Node(mut node) => Ok(HashMap::from([(String::new(), info.query_async(&mut node).await?)])),
-        Pooled::Cluster(mut cluster) => {
+        Pooled::Cluster(cluster) => {
             let masters = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
-            Ok(from_redis_value(cluster.route_command(info, masters).await?).map_err(RedisError::from)?)
+            Ok(from_redis_value(cluster.current().route_command(info, masters).await?).map_err(RedisError::from)?)
         }
     }
 }

@@ -281,8 +281,10 @@ pub async fn current(app: &Arc<App>, event: &Arc<Event>) -> Result<Arc<Snapshot>
 /// A snapshot taken from now on, shared by all who wait for one.
 pub async fn fresh(app: &Arc<App>, event: &Arc<Event>) -> Result<Arc<Snapshot>, Error> {
     let since = Instant::now();
+    let waiting = event.wanting.clone().try_acquire_owned().map_err(|_| Error::Stale)?;
     let (app, event) = (app.clone(), event.clone());
     let (runtime, work) = (app.runtime.clone(), async move {
+        let _waiting = waiting;
         match refresh(&app, &event, since).await {
             // Made a moment ago, or lost by Redis.
             Err(Error::Unready) => {

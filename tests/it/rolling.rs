@@ -1,4 +1,4 @@
-//! Three real servers on one Redis and one PostgreSQL, restarted one after the other while people buy.
+//! Real servers on one Redis and one PostgreSQL: restarted one after the other, or killed, while people buy.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use tokio::process::Child;
 use crate::process::{log_line, terminate, zticket};
 use crate::support::database::TestDatabase;
 use crate::support::redis::free_ports;
-use crate::support::{TestRedis, Visitor};
+use crate::support::{TestRedis, Visitor, eventually, plan};
 
 const BUYERS: usize = 24;
 const SEATS: usize = 20_000;
@@ -54,7 +54,7 @@ impl Balancer {
             assert!(started.elapsed() < Duration::from_secs(30), "no server answers");
             let at = self.next.fetch_add(1, Ordering::Relaxed) % self.servers.len();
             if !self.ready[at].load(Ordering::Relaxed) {
-                tokio::task::yield_now().await;
+                tokio::time::sleep(Duration::from_millis(5)).await;
                 continue;
             }
             match whole(request(&self.client, &self.servers[at])).await {
@@ -111,7 +111,7 @@ async fn start(db: &TestDatabase, redis: &TestRedis, (port, management): (u16, u
     command.env("ZTICKET_DRAIN_MS", drain_ms.to_string());
     command.env("ZTICKET_SEAT_TOTAL_COUNT", SEATS.to_string()).env("ZTICKET_ADMISSION_INTERVAL_MS", "20");
     command.env("ZTICKET_ADMISSION_BATCH_SIZE", "100").env("ZTICKET_ADMISSION_MAX_ACTIVE_USERS", "1000");
-    for limit in ["ENTER_PER_SECOND", "BUY_PER_SECOND"] {
+    for limit in ["ENTER_PER_SECOND", "BUY_PER_SECOND", "SIGN_UP_PER_SECOND"] {
         command.env(format!("ZTICKET_LIMIT_{limit}"), "0");
     }
     let mut server = command.spawn().unwrap();
@@ -124,7 +124,7 @@ async fn start(db: &TestDatabase, redis: &TestRedis, (port, management): (u16, u
 /// Restarts three servers one after the other while people buy. Returns the balancer, for what it saw.
 async fn restart_all(watchful: bool) -> Balancer {
     let (db, redis) = (TestDatabase::empty().await, TestRedis::start().await);
-    let drain_ms = if watchful { 1500 } else { 0 };
+    let drain_ms = if watchful { 3000 } else { 0 };
     let ports: Vec<(u16, u16)> = (0..3).map(|_| free_ports()).collect();
     let mut servers = Vec::new();
     for port in &ports {
@@ -144,7 +144,7 @@ async fn restart_all(watchful: bool) -> Balancer {
             tokio::time::sleep(Duration::from_secs(1)).await;
             let stopping = Instant::now();
             assert_eq!(terminate(server).await, Some(0));
-            assert!(stopping.elapsed() < Duration::from_secs(10), "stopping took {:?}", stopping.elapsed());
+            assert!(stopping.elapsed() < Duration::from_secs(25), "stopping took {:?}", stopping.elapsed());
             *server = start(&db, &redis, *port, drain_ms).await;
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -184,4 +184,74 @@ async fn behind_a_balancer_that_asks_who_is_ready_a_restart_is_not_noticed() {
     let balancer = restart_all(true).await;
     let seen = (balancer.broken.load(Ordering::Relaxed), balancer.refused.load(Ordering::Relaxed));
     assert_eq!(seen, (0, 0), "no connection breaks and nothing is refused");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_only_server_killed_during_200_purchases_sells_each_seat_once_and_charges_nobody_twice() {
+    // Some want what others want too.
+    const SEATS_WANTED: usize = 150;
+    let (db, redis) = (TestDatabase::empty().await, TestRedis::start().await);
+    let port = free_ports();
+    let mut server = start(&db, &redis, port, 0).await;
+    let mut hall = plan();
+    hall["layout"] = json!({ "sections": [{ "name": "R", "price": 50_000, "rows": 20, "seatsPerRow": 10 }] });
+    let pool = zticket::db::pool(&db.url, 1).unwrap();
+    zticket::house::add(&pool, &serde_json::from_value(hall).unwrap()).await.unwrap();
+    let event = db.number("SELECT max(id)::bigint AS n FROM events").await;
+    let balancer = Balancer::new(vec![format!("http://127.0.0.1:{}", port.0)]);
+
+    let people = join_all((0..200).map(|_| async {
+        let (_, person) =
+            balancer.ask(|client, url| client.post(format!("{url}/api/users")).json(&json!({ "name": "A" }))).await;
+        let key = person["apiKey"].as_str().unwrap().to_owned();
+        let charge = |client: &Client, url: &str| {
+            let request = client.post(format!("{url}/api/users/me/balance/charges")).bearer_auth(&key);
+            request.header("Idempotency-Key", "first").json(&json!({ "amount": 120_000 }))
+        };
+        assert_eq!(balancer.ask(charge).await.0, 200);
+        let enter = |client: &Client, url: &str| client.post(format!("{url}/api/events/{event}/queues/tokens"));
+        let token = balancer.ask(enter).await.1["uuid"].as_str().unwrap().to_owned();
+        loop {
+            let (_, now) = balancer.ask(|client, url| client.get(format!("{url}/api/queues/tokens/{token}"))).await;
+            if now["status"] == "ACTIVE" {
+                return (key, token);
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }))
+    .await;
+
+    let buying = join_all(people.iter().enumerate().map(|(at, (key, token))| {
+        let buy = move |client: &Client, url: &str| {
+            let request = client.post(format!("{url}/api/tickets")).bearer_auth(key).header("X-Queue-Token", token);
+            request.json(&json!({ "seatNumber": at % SEATS_WANTED + 1 }))
+        };
+        balancer.ask(buy)
+    }));
+    let killing = async {
+        eventually("some have bought", async || {
+            (db.number("SELECT count(*) AS n FROM tickets").await > 0).then_some(())
+        })
+        .await;
+        server.kill().await.unwrap();
+        start(&db, &redis, port, 0).await
+    };
+    let (answers, mut server) = tokio::join!(buying, killing);
+
+    let refused = |(status, body): &&(StatusCode, Value)| *status == 409 && body["code"] == "SEAT_ALREADY_SOLD";
+    let held = |(status, body): &&(StatusCode, Value)| *status == 409 && body["code"] == "SEAT_ALREADY_HELD";
+    let bought: HashSet<String> =
+        answers.iter().filter(|(status, _)| *status == 200).map(|(_, ticket)| ticket["ticketId"].to_string()).collect();
+    let clean = answers.iter().filter(refused).count() + answers.iter().filter(held).count();
+    assert_eq!(bought.len() + clean, 200, "a ticket or a clean refusal: {answers:?}");
+    assert_eq!(bought.len(), SEATS_WANTED);
+    assert_eq!(db.number("SELECT count(*) AS n FROM tickets").await, SEATS_WANTED as i64);
+    for (balance, count) in [(70_000, SEATS_WANTED), (120_000, 200 - SEATS_WANTED)] {
+        let people = db.number(&format!("SELECT count(*) AS n FROM users WHERE balance = {balance}")).await;
+        assert_eq!(people, count as i64, "people with {balance} left");
+    }
+    assert_eq!(terminate(&mut server).await, Some(0));
+    db.check().await;
+    drop(pool);
+    db.drop().await;
 }

@@ -211,6 +211,11 @@ impl Node {
         self.process = Some(process);
     }
 
+    pub fn signal(&self, name: &str) {
+        let pid = self.process.as_ref().unwrap().id().to_string();
+        assert!(Command::new("kill").arg(format!("-{name}")).arg(pid).status().unwrap().success());
+    }
+
     pub fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
             process.kill().unwrap();
