@@ -89,7 +89,9 @@ async fn run(cli: Cli) -> Outcome<bool> {
     eprintln!("chaos: seed {seed}, {visitors} visitors, about {seats} seats, {} s", cli.seconds);
 
     // A third of the seats for the free event, the others for two dates of two sections, ten seats to a row.
-    let stage = Stage::set_up(cli.servers, seats / 3).await?;
+    // Where promises are broken on purpose there must be a line: all come early, and few are inside.
+    let (max_active, arriving) = if cli.sabotage { (15, 0.2) } else { (60, 0.8) };
+    let stage = Stage::set_up(cli.servers, seats / 3, max_active).await?;
     stage.open((seats / 60).max(1)).await?;
     let events: Vec<i32> = sql::numbers(&stage.database_url, "SELECT id::bigint AS n FROM events ORDER BY id")
         .await?
@@ -107,7 +109,7 @@ async fn run(cli: Cli) -> Outcome<bool> {
     for number in 0..visitors {
         let visitor = Visitor::new(world.clone(), seed, number, &priced);
         // They come over most of the time, so that there is always a line.
-        let after = Duration::from_secs(cli.seconds).mul_f64(0.8) * number / visitors.max(1);
+        let after = Duration::from_secs(cli.seconds).mul_f64(arriving) * number / visitors.max(1);
         people.spawn(async move {
             tokio::time::sleep(after).await;
             visitor.visit().await;

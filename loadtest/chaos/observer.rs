@@ -10,7 +10,7 @@ use zticket::ids::EventId;
 use zticket::redis::keys::{Key, Keys};
 
 use crate::Outcome;
-use crate::stage::{HOLD, MAX_ACTIVE, PASS, QUEUE_TTL};
+use crate::stage::{HOLD, PASS, QUEUE_TTL};
 use crate::world::{PASSED_ON, Rule, Story, World, lock};
 
 const EVERY: Duration = Duration::from_millis(100);
@@ -85,7 +85,7 @@ pub async fn run(world: Arc<World>, events: Vec<i32>) {
 
 fn check(world: &World, event: i32, look: &Look) {
     let inside = look.passes.values().filter(|deadline| **deadline > look.now_ms).count();
-    if inside > MAX_ACTIVE {
+    if inside > world.stage.max_active {
         world.violated(Rule::NeverTooManyInside, format!("{inside} inside event {event}"));
     }
     let ms = |time: Duration| time.as_millis() as i64;

@@ -19,7 +19,6 @@ use crate::{Outcome, sql};
 pub const HOLD: Duration = Duration::from_secs(6);
 pub const PASS: Duration = Duration::from_secs(8);
 pub const QUEUE_TTL: Duration = Duration::from_secs(16);
-pub const MAX_ACTIVE: usize = 60;
 
 pub struct Stage {
     files: TempDir,
@@ -33,6 +32,8 @@ pub struct Stage {
     pub postgres_wire: Proxy,
     /// Past the wire.
     pub database_url: String,
+    /// Most people inside an event.
+    pub max_active: usize,
     settings: Vec<(String, String)>,
 }
 
@@ -44,7 +45,7 @@ struct Slot {
 }
 
 impl Stage {
-    pub async fn set_up(servers: usize, free_seats: u32) -> Outcome<Self> {
+    pub async fn set_up(servers: usize, free_seats: u32, max_active: usize) -> Outcome<Self> {
         let files = tempfile::tempdir()?;
         let here = std::env::current_exe()?;
         let target = here.parent().and_then(Path::parent).ok_or("this program is nowhere")?;
@@ -61,7 +62,7 @@ impl Stage {
             ("SEAT_TOTAL_COUNT", u64::from(free_seats)),
             ("ADMISSION_INTERVAL_MS", 200),
             ("ADMISSION_BATCH_SIZE", 30),
-            ("ADMISSION_MAX_ACTIVE_USERS", MAX_ACTIVE as u64),
+            ("ADMISSION_MAX_ACTIVE_USERS", max_active as u64),
             ("ADMISSION_ACTIVE_TTL_SECONDS", PASS.as_secs()),
             ("QUEUE_TTL_SECONDS", QUEUE_TTL.as_secs()),
             ("SEAT_HOLD_TTL_SECONDS", HOLD.as_secs()),
@@ -85,6 +86,7 @@ impl Stage {
             redis_wire,
             postgres_wire,
             database_url,
+            max_active,
             settings,
             files,
         };
