@@ -71,9 +71,9 @@ pub struct App {
     pub unsettled: mpsc::UnboundedSender<Vec<sync::Due>>,
     /// Room for queries that run or wait, and for those that run.
     queries: Semaphore,
+    turns: Arc<Semaphore>,
     /// Room for repairs of events, so that they leave some connections to others.
     pub repairs: Semaphore,
-    turns: Arc<Semaphore>,
     /// Turns true when the server stops: open streams end then.
     pub stopping: watch::Sender<bool>,
     address: redis::Address,

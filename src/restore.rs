@@ -54,8 +54,9 @@ pub async fn ready(app: &App, event: &Event) -> Result<(), Error> {
             return Ok(());
         }
         // Each takes a connection, and another one for its work.
-        let _few = app.repairs.acquire().await;
+        let few = app.repairs.acquire().await;
         let repaired = db::alone(&app.db, event.id, repair(app, event, started)).await?;
+        drop(few);
         if repaired != Some(true) {
             tokio::time::sleep(RETRY).await;
         }
