@@ -139,15 +139,19 @@ async fn restart_all(watchful: bool) -> Balancer {
         }
         visits
     }));
+    let some_buy = async || {
+        let enough = seats.load(Ordering::Relaxed) + 2 * BUYERS;
+        eventually("people buy", async || (seats.load(Ordering::Relaxed) >= enough).then_some(())).await;
+    };
     let restarts = async {
         for (server, port) in servers.iter_mut().zip(&ports) {
-            tokio::time::sleep(Duration::from_secs(1)).await;
+            some_buy().await;
             let stopping = Instant::now();
             assert_eq!(terminate(server).await, Some(0));
             assert!(stopping.elapsed() < Duration::from_secs(25), "stopping took {:?}", stopping.elapsed());
             *server = start(&db, &redis, *port, drain_ms).await;
         }
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        some_buy().await;
         restarting.store(false, Ordering::Relaxed);
     };
     let watching = join_all(ports.iter().enumerate().map(|(at, port)| balancer.watch(at, port.1)));

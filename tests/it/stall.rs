@@ -64,15 +64,17 @@ fn purchase(app: &TestApp, visitor: &Visitor, seat: usize) -> reqwest::RequestBu
     request.json(&json!({ "seatNumber": seat }))
 }
 
-/// Buys until it is sold, and once more: the same ticket.
+/// Buys until it is sold, and once more: the same ticket. The second request may meet a connection the first did not.
 async fn buys_one(app: &TestApp, visitor: &Visitor, seat: usize) {
-    let first = eventually("bought", async || {
-        let (status, ticket) = answer(purchase(app, visitor, seat)).await;
-        assert!(matches!(status.as_u16(), 200 | 503), "{ticket}");
-        (status == 200).then_some(ticket)
-    })
-    .await;
-    assert_eq!(answer(purchase(app, visitor, seat)).await.1["ticketId"], first["ticketId"]);
+    let ticket = async || {
+        eventually("bought", async || {
+            let (status, ticket) = answer(purchase(app, visitor, seat)).await;
+            assert!(matches!(status.as_u16(), 200 | 503), "{ticket}");
+            (status == 200).then(|| ticket["ticketId"].clone())
+        })
+        .await
+    };
+    assert_eq!(ticket().await, ticket().await);
 }
 
 async fn health(app: &TestApp) -> (StatusCode, Value) {
@@ -199,10 +201,7 @@ async fn of_too_many_purchases_those_beyond_are_refused_at_once_and_the_others_s
     let go_on = async {
         // Two statements of up to 200 may be under way: the rest waits, or is told at once.
         eventually("someone is refused", async || (refused.load(Ordering::Relaxed) > 0).then_some(())).await;
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        let at_once = refused.load(Ordering::Relaxed);
         proxy.resume();
-        at_once
     };
     let bought = join_all((1..).zip(&buyers).map(|(seat, buyer)| {
         let (app, refused) = (&app, &refused);
@@ -214,10 +213,9 @@ async fn of_too_many_purchases_those_beyond_are_refused_at_once_and_the_others_s
             (status, took)
         }
     }));
-    let (bought, at_once) = tokio::join!(bought, go_on);
+    let (bought, ()) = tokio::join!(bought, go_on);
     let sold = bought.iter().filter(|(status, _)| *status == 200).count();
     assert!(sold >= 20, "{sold}");
-    assert!(at_once > 0, "some were refused while nothing went on");
     assert!(bought.iter().all(|(status, _)| matches!(status.as_u16(), 200 | 503)), "the others were sold a ticket");
     assert_eq!(app.db.number("SELECT count(*) AS n FROM tickets").await, sold as i64);
     for (seat, buyer) in (1..).zip(&buyers) {
@@ -234,10 +232,7 @@ async fn of_too_many_who_enter_those_beyond_are_refused_at_once_and_the_others_g
     let refused = AtomicUsize::new(0);
     let go_on = async {
         eventually("someone is refused", async || (refused.load(Ordering::Relaxed) > 0).then_some(())).await;
-        tokio::time::sleep(Duration::from_millis(500)).await;
-        let at_once = refused.load(Ordering::Relaxed);
         proxy.resume();
-        at_once
     };
     let entered = join_all((0..300).map(|_| async {
         let (status, _) = asked(app.request(Method::POST, "/api/queues/tokens")).await;
@@ -246,10 +241,9 @@ async fn of_too_many_who_enter_those_beyond_are_refused_at_once_and_the_others_g
         }
         status
     }));
-    let (entered, at_once) = tokio::join!(entered, go_on);
+    let (entered, ()) = tokio::join!(entered, go_on);
     let inside = entered.iter().filter(|status| **status == 200).count();
     assert!(inside >= 20, "{inside}");
-    assert!(at_once > 0, "some were refused while nothing went on");
     assert!(entered.iter().all(|status| matches!(status.as_u16(), 200 | 503)), "the others got in");
     app.enter().await;
     app.finish().await;

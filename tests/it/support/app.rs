@@ -294,26 +294,37 @@ pub async fn reach_redis(app: &App) {
     .await;
 }
 
-/// The promises the headers of the scripts make about the stored state.
+/// The promises the headers of the scripts make about the stored state. All of it is read at one moment: loops may be
+/// at work.
 pub async fn check_redis(conn: &mut MultiplexedConnection, keys: &Keys) {
-    let key = |key: Key| keys.get(key).to_owned();
-    let meta: BTreeMap<String, String> = conn.hgetall(key(Key::Meta)).await.unwrap();
+    type Hash<T> = BTreeMap<u32, T>;
+    let key = |key: Key| keys.get(key);
+    let (meta, waiting, states): (BTreeMap<String, String>, u64, Vec<u8>);
+    let (ends, lists, owners): (Vec<u32>, Hash<String>, Hash<u32>);
+    let (inside, limits, temporary): (Vec<u32>, Hash<u64>, bool);
+    (meta, waiting, states, ends, lists, owners, inside, limits, temporary) = redis::pipe()
+        .atomic()
+        .hgetall(key(Key::Meta))
+        .add_command(redis::cmd("BITCOUNT").arg(key(Key::Line)).clone())
+        .get(key(Key::Seats))
+        .zrange(key(Key::HoldEnds), 0, -1)
+        .hgetall(key(Key::Held))
+        .hgetall(key(Key::Owners))
+        .zrange(key(Key::Passes), 0, -1)
+        .hgetall(key(Key::Limits))
+        .exists(key(Key::Tmp))
+        .query_async(conn)
+        .await
+        .unwrap();
     let number = |field: &str| meta[field].parse::<u64>().unwrap();
-    let waiting: u64 = redis::cmd("BITCOUNT").arg(key(Key::Line)).query_async(conn).await.unwrap();
     assert_eq!(number("waiting"), waiting, "waiting is the number of bits in the line");
 
-    let states: Vec<u8> = conn.get(key(Key::Seats)).await.unwrap();
     let count = |wanted: u8| states.iter().filter(|state| **state == wanted).count() as u64;
     assert_eq!(count(b'a') + count(b'h') + count(b's'), number("seats"), "available + held + sold = seats");
     assert_eq!(count(b's'), number("sold"));
 
-    let ends: Vec<u32> = conn.zrange(key(Key::HoldEnds), 0, -1).await.unwrap();
     let held: Vec<u32> = (1..).zip(&states).filter(|(_, state)| **state == b'h').map(|(seat, _)| seat).collect();
-    let mut sorted = ends.clone();
-    sorted.sort_unstable();
-    assert_eq!(sorted, held, "a seat is in hold_ends exactly when its byte says held");
-    let lists: BTreeMap<u32, String> = conn.hgetall(key(Key::Held)).await.unwrap();
-    let owners: BTreeMap<u32, u32> = conn.hgetall(key(Key::Owners)).await.unwrap();
+    assert_eq!(sorted(ends), held, "a seat is in hold_ends exactly when its byte says held");
     let mut listed: Vec<u32> = Vec::new();
     for (place, seats) in lists {
         for seat in seats.split(' ').map(|seat| seat.parse::<u32>().unwrap()) {
@@ -321,17 +332,16 @@ pub async fn check_redis(conn: &mut MultiplexedConnection, keys: &Keys) {
             listed.push(seat);
         }
     }
-    listed.sort_unstable();
-    assert_eq!(listed, held);
+    assert_eq!(sorted(listed), held);
     assert_eq!(owners.len() as u64, count(b'h') + count(b's'), "a seat has an owner exactly when it is not available");
 
-    let passes: Vec<u32> = conn.zrange(key(Key::Passes), 0, -1).await.unwrap();
-    let limits: BTreeMap<u32, u64> = conn.hgetall(key(Key::Limits)).await.unwrap();
-    let mut inside = passes.clone();
-    inside.sort_unstable();
-    assert_eq!(inside, limits.into_keys().collect::<Vec<_>>(), "every pass has a limit");
-    let exists: bool = conn.exists(key(Key::Tmp)).await.unwrap();
-    assert!(!exists, "no temporary key is left");
+    assert_eq!(sorted(inside), limits.into_keys().collect::<Vec<_>>(), "every pass has a limit");
+    assert!(!temporary, "no temporary key is left");
+}
+
+fn sorted(mut numbers: Vec<u32>) -> Vec<u32> {
+    numbers.sort_unstable();
+    numbers
 }
 
 pub fn config(database_url: &str, redis_url: &str, change: impl FnOnce(&mut Config)) -> Config {
