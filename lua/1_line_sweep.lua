@@ -1,8 +1,9 @@
 #!lua flags=allow-oom
 -- line_sweep: turn the ring of pulse slices, drop who was silent for all of it, trim the front.
--- version 1 | stage 1 | writes | O(line)
+-- version 2 | stage 1 | writes | O(line)
 --
--- Time in which nobody served does not count as silence: only a turn that comes in time clears a slice.
+-- Time in which nobody served does not count as silence. It shows by nobody having asked for a sweep: then the slice
+-- starts again, so that the pulses that waited arrive before the ring turns.
 --
 -- KEYS 1 meta      hash
 -- KEYS 2 line      bitmap  who waits
@@ -16,13 +17,13 @@
 -- KEYS 10 pulse:4  bitmap
 --
 -- REPLY SWEPT n   turned; n were dropped
--- REPLY SKIPPED   too early, after a silence, or more than half would go
+-- REPLY SKIPPED   too early, after a time without service, or more than half would go
 -- REPLY UNREADY   the event is not here, or only a part of it
 --
--- KEEPS nobody is dropped before a full queue TTL of served silence
+-- KEEPS nobody is dropped before a full queue TTL of served silence; who polls as told is heard in one of two slices
 
 local meta = redis.call('HMGET', KEYS[1], 'now', 'skew', 'waiting', 'base', 'next', 'head', 'slice', 'turned',
-  'suspect', 'gap_to', 'gap_turns')
+  'suspect', 'gap_to', 'gap_turns', 'asked')
 local waiting = tonumber(meta[3])
 if not waiting or (waiting > 0 and redis.call('EXISTS', KEYS[2]) == 0) then return { 'UNREADY' } end
 
@@ -31,10 +32,12 @@ local clock = time[1] * 1000 + math.floor(time[2] / 1000)
 local now = math.max(clock + meta[2], tonumber(meta[1]))
 
 local slice_ms = redis.call('HGET', KEYS[3], 'queue_ttl_ms') / 4
-local elapsed = now - meta[8]
-if elapsed < slice_ms then return { 'SKIPPED' } end
-redis.call('HSET', KEYS[1], 'turned', now, 'now', now, 'skew', now - clock)
-if elapsed > 2 * slice_ms then return { 'SKIPPED' } end
+local unasked = now - (meta[12] or meta[8])
+redis.call('HSET', KEYS[1], 'asked', now, 'now', now, 'skew', now - clock)
+local served = unasked <= math.max(slice_ms / 8, 500)
+if served and now - meta[8] < slice_ms then return { 'SKIPPED' } end
+redis.call('HSET', KEYS[1], 'turned', now)
+if not served then return { 'SKIPPED' } end
 
 local base, next_place, head = tonumber(meta[4]), tonumber(meta[5]), tonumber(meta[6])
 local slice = (meta[7] + 1) % 5

@@ -311,14 +311,14 @@ async fn a_silence_longer_than_the_queue_ttl_sweeps_nobody() {
     app.pass_time(Duration::from_secs(3600)).await;
     for _ in 0..4 {
         app.sweep().await;
-        app.pass_time(Duration::from_secs(45)).await;
+        app.pass_time_served(Duration::from_secs(45)).await;
     }
     app.look().await;
     ranks(&app, &waiting[..2]).await;
     app.pulse().await;
     for _ in 0..2 {
         app.sweep().await;
-        app.pass_time(Duration::from_secs(45)).await;
+        app.pass_time_served(Duration::from_secs(45)).await;
     }
     app.look().await;
     assert_eq!(ranks(&app, &waiting[..2]).await, [1, 2]);

@@ -104,7 +104,7 @@ async fn an_open_stream_is_a_sign_of_life() {
     stream.next().await.unwrap();
     app.pulse().await;
     // A new slice, in which nobody was heard from yet; then something the stream has to say.
-    app.pass_time(Duration::from_secs(50)).await;
+    app.pass_time_served(Duration::from_secs(50)).await;
     app.sweep().await;
     app.look().await;
     app.pulse().await;

@@ -170,10 +170,16 @@ impl Fixture {
         self.scripts.sweep(&mut self.conn(), &self.keys).await.unwrap()
     }
 
-    /// A sweep that comes in time.
+    /// A slice's time passes, in which the sweep is asked again and again, as the servers do; the last time it turns.
     pub async fn turn(&self) -> Sweep {
         self.pass(SLICE + SLICE / 4).await;
+        self.asked().await;
         self.sweep().await
+    }
+
+    /// The sweep was asked a moment before the next call.
+    pub async fn asked(&self) {
+        self.set_meta("asked", 1_000_000_000_000_000_i64).await;
     }
 
     pub async fn admit(&self) -> Admit {

@@ -36,8 +36,12 @@ async fn a_full_redis_still_frees_and_settles_but_takes_nobody() {
     event.held(visitors[0], &[1, 2]).await;
     event.entered(10).await;
     event.pass(1_500_000).await;
-    let mut fill = redis::cmd("CONFIG");
-    let _: () = fill.arg("SET").arg("maxmemory").arg(1).query_async(&mut event.conn()).await.unwrap();
+    event.asked().await;
+    let limit = async |bytes: u32| {
+        let mut limit = redis::cmd("CONFIG");
+        let _: () = limit.arg("SET").arg("maxmemory").arg(bytes).query_async(&mut event.conn()).await.unwrap();
+    };
+    limit(1).await;
 
     let (scripts, keys, conn) = (&event.scripts, &event.keys, &mut event.conn());
     let dump = event.dump().await;
@@ -56,6 +60,7 @@ async fn a_full_redis_still_frees_and_settles_but_takes_nobody() {
     assert_eq!(event.leave(4).await, Leave::Left);
     assert_eq!(event.sweep().await, Sweep::Swept(0));
     assert_eq!(event.settle(&[message(3, 1, true, visitors[1])]).await, 1);
+    limit(0).await;
     event.check().await;
 }
 

@@ -54,6 +54,8 @@ pub struct Model {
     pub gap: Gap,
     pub turn: u32,
     pub turned: i64,
+    /// When a sweep was last asked for.
+    pub asked: i64,
     /// Turns at which a sweep was put off because too many would go.
     pub doubts: u32,
     pub admitted_at: i64,
@@ -74,6 +76,7 @@ impl Model {
             gap: Gap::default(),
             turn: 0,
             turned: now,
+            asked: now,
             doubts: 0,
             admitted_at: 0,
             sales: BTreeMap::new(),
@@ -188,12 +191,13 @@ impl Model {
 
     pub fn sweep(&mut self) -> Sweep {
         let slice = (self.policy.queue_ttl_ms / 4).cast_signed();
-        let elapsed = self.now - self.turned;
-        if elapsed < slice {
+        let served = self.now - self.asked <= slice / 8;
+        self.asked = self.now;
+        if served && self.now - self.turned < slice {
             return Sweep::Skipped;
         }
         self.turned = self.now;
-        if elapsed > 2 * slice {
+        if !served {
             return Sweep::Skipped;
         }
         self.turn += 1;

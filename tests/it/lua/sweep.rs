@@ -9,18 +9,19 @@ use super::fixture::{BLOCK, Fixture, PULSES, SLICE, Setup};
 const TURNS: u32 = 5;
 
 #[tokio::test]
-async fn the_ring_turns_from_one_to_two_slice_times_after_the_last_turn() {
+async fn the_ring_turns_when_a_slice_is_over() {
     let event = Fixture::new().await;
     event.entered(1).await;
     for (elapsed, outcome, slice) in [
         (SLICE - 1, Sweep::Skipped, 0),
         (SLICE, Sweep::Swept(0), 1),
-        (2 * SLICE, Sweep::Swept(0), 2),
-        (2 * SLICE + 1, Sweep::Skipped, 2),
-        (SLICE, Sweep::Swept(0), 3),
+        (SLICE + SLICE / 8, Sweep::Swept(0), 2),
+        (3 * SLICE, Sweep::Swept(0), 3),
+        (SLICE - 1, Sweep::Skipped, 3),
     ] {
         let turned = event.meta("turned").await;
         event.at(turned + elapsed).await;
+        event.asked().await;
         assert_eq!((event.sweep().await, event.meta("slice").await), (outcome, slice), "after {elapsed} ms");
         let early = elapsed < SLICE;
         assert_eq!(event.meta("turned").await, if early { turned } else { turned + elapsed });
@@ -29,14 +30,69 @@ async fn the_ring_turns_from_one_to_two_slice_times_after_the_last_turn() {
 }
 
 #[tokio::test]
-async fn a_turn_too_early_writes_nothing() {
+async fn the_slice_starts_again_when_the_sweep_was_not_asked_for_a_while() {
+    const WHILE: i64 = SLICE / 8;
+    let event = Fixture::new().await;
+    event.entered(1).await;
+    assert_eq!(event.sweep().await, Sweep::Skipped);
+    let turned = event.meta("turned").await;
+    // Asked just often enough.
+    let start = event.meta("asked").await;
+    for step in 1..=7 {
+        event.at(start + step * WHILE).await;
+        assert_eq!(event.sweep().await, Sweep::Skipped);
+    }
+    assert_eq!(event.meta("turned").await, turned);
+    // Not asked for a moment longer, once before the slice is over and once when it would be.
+    for silence in [WHILE + 1, SLICE, 10 * SLICE] {
+        let last = event.meta("asked").await;
+        event.at(last + silence).await;
+        assert_eq!(event.sweep().await, Sweep::Skipped);
+        assert_eq!((event.meta("turned").await, event.meta("slice").await), (last + silence, 0), "{silence} ms");
+    }
+    let start = event.meta("asked").await;
+    for step in 1..=8 {
+        event.at(start + step * WHILE).await;
+        assert_eq!(event.sweep().await, if step == 8 { Sweep::Swept(0) } else { Sweep::Skipped });
+    }
+    event.check().await;
+}
+
+#[tokio::test]
+async fn short_slices_leave_half_a_second_for_asking() {
+    for (unasked, outcome) in [(500, Sweep::Swept(0)), (501, Sweep::Skipped)] {
+        let event = Fixture::with(|setup| setup.policy.queue_ttl_ms = 1000).await;
+        event.at(event.meta("turned").await + unasked).await;
+        assert_eq!(event.sweep().await, outcome, "not asked for {unasked} ms");
+    }
+}
+
+#[tokio::test]
+async fn who_polled_while_redis_was_away_is_let_in_before_those_behind() {
+    let event = Fixture::new().await;
+    event.entered(2).await;
+    event.turn().await;
+    // Both poll in this slice. The first one's pulse is still on its way when Redis goes away until after its end.
+    event.pulse(&[1]).await;
+    event.pass(SLICE + 1).await;
+    assert_eq!(event.sweep().await, Sweep::Skipped);
+    assert_eq!(event.admit().await, Admit::Admitted(2));
+    event.check().await;
+}
+
+#[tokio::test]
+async fn a_turn_too_early_changes_nothing_but_the_time_it_was_asked() {
     let event = Fixture::new().await;
     event.entered(3).await;
     event.turn().await;
+    let now = event.meta("now").await;
+    event.at(now).await;
     let dump = event.dump().await;
-    event.pass(SLICE / 2).await;
-    event.pass(-SLICE / 2).await;
+    event.at(now + 1).await;
     assert_eq!(event.sweep().await, Sweep::Skipped);
+    assert_eq!(event.meta("asked").await, now + 1);
+    event.at(now).await;
+    event.set_meta("asked", now).await;
     assert_eq!(event.dump().await, dump);
 }
 
@@ -59,12 +115,14 @@ async fn who_is_silent_for_a_full_ttl_is_dropped_and_not_before() {
     for turn in 1..TURNS {
         let turned = event.meta("turned").await;
         event.at(turned + SLICE).await;
+        event.asked().await;
         assert_eq!(event.sweep().await, Sweep::Swept(0), "turn {turn}");
     }
     event.pulse(&[2, 6]).await;
     let version = event.meta("line_version").await;
     let turned = event.meta("turned").await;
     event.at(turned + SLICE).await;
+    event.asked().await;
     assert_eq!(event.sweep().await, Sweep::Swept(8));
     assert!(event.meta("now").await - heard >= event.policy("queue_ttl_ms").await);
     assert_eq!(event.line().await, [2, 6]);
@@ -87,6 +145,7 @@ async fn a_pulse_right_before_a_turn_is_good_for_a_full_ttl_after_it() {
     event.pulse(&[1]).await;
     for turn in 1..=TURNS {
         event.at(heard + SLICE * i64::from(turn - 1)).await;
+        event.asked().await;
         // Place 0 was last heard in the slice before, so it goes a turn earlier.
         assert_eq!(event.sweep().await, Sweep::Swept(u64::from(turn >= TURNS - 1)), "turn {turn}");
     }

@@ -173,6 +173,11 @@ impl Walk {
             self.model.now = self.model.now.max(self.model.turned + SLICE);
             self.event.at(self.model.now).await;
         }
+        // Mostly it was asked all the while.
+        if self.random.u32(0..10) < 9 {
+            self.model.asked = self.model.now;
+            self.event.set_meta("asked", self.model.now).await;
+        }
         let expected = self.model.sweep();
         assert_eq!(self.event.sweep().await, expected);
         if self.model.doubts > 0 {

@@ -261,6 +261,13 @@ impl TestApp {
         let _: () = conn.hincr(self.key(Key::Meta), "skew", ms).await.unwrap();
     }
 
+    /// The same, while servers ask for sweeps.
+    pub async fn pass_time_served(&self, time: Duration) {
+        self.pass_time(time).await;
+        let later = i64::MAX / 10_000;
+        let _: () = self.redis.connect().await.hset(self.key(Key::Meta), "asked", later).await.unwrap();
+    }
+
     /// What must be true at the end of every test: seats and people add up, the database sold what Redis says, and every
     /// won is where the ledger says.
     pub async fn finish(mut self) {
