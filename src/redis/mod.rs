@@ -8,13 +8,15 @@ pub mod renewed;
 pub mod scripts;
 
 use std::collections::HashMap;
+use std::future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use deadpool_redis::{PoolError, Runtime};
-use redis::aio::{ConnectionLike, ConnectionManagerConfig};
+use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
 use redis::cluster::{ClusterClient, ClusterConfig};
+use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::{MultipleNodeRoutingInfo, RoutingInfo};
 use redis::io::tcp::TcpSettings;
 use redis::{
@@ -24,7 +26,7 @@ use redis::{
 use socket2::TcpKeepalive;
 
 use crate::error::Error;
-use crate::redis::renewed::{Renewed, RenewedCluster};
+use crate::redis::renewed::Renewed;
 
 /// No call is waited for longer than this, whatever a cluster does meanwhile to carry it out.
 const RESPONSE: Duration = Duration::from_secs(2);
@@ -80,7 +82,7 @@ fn tcp() -> TcpSettings {
 #[derive(Clone)]
 pub enum Connection<N> {
     Node(N),
-    Cluster(RenewedCluster),
+    Cluster(Renewed<ClusterConnection>),
 }
 
 impl<N: ConnectionLike> ConnectionLike for Connection<N> {
@@ -112,7 +114,7 @@ impl<N: ConnectionLike> ConnectionLike for Connection<N> {
 }
 
 /// The connection a web worker shares among all its requests: calls made together travel together.
-pub type Link = Connection<Renewed>;
+pub type Link = Connection<Renewed<ConnectionManager>>;
 
 /// What a loop takes from the pool for a while.
 pub type Pooled = Connection<deadpool_redis::Connection>;
@@ -129,16 +131,25 @@ pub fn link(address: &Address) -> Result<Link, Error> {
                 .set_number_of_retries(1)
                 .set_min_delay(Duration::from_millis(50))
                 .set_max_delay(Duration::from_millis(500));
-            Ok(Link::Node(Renewed::new(client.clone(), config)?))
+            let client = client.clone();
+            // Lazy: made at once, connected on first use.
+            let connect = move || ConnectionManager::new_lazy_with_config(client.clone(), config.clone());
+            Ok(Link::Node(Renewed::new(connect()?, move || Box::pin(future::ready(connect())))))
         }
         Address::Cluster(client) => Ok(Link::Cluster(shared(client))),
     }
 }
 
-fn shared(client: &ClusterClient) -> RenewedCluster {
+/// Connects in the background.
+fn shared(client: &ClusterClient) -> Renewed<ClusterConnection> {
     // Said again: what is not said here is not taken from the client.
     let config = ClusterConfig::new().set_response_timeout(RESPONSE).set_connection_timeout(CLUSTER_CONNECT);
-    RenewedCluster::new(client.clone(), config)
+    let first = client.get_pending_async_connection_with_config(config.clone());
+    let client = client.clone();
+    Renewed::new(first, move || {
+        let (client, config) = (client.clone(), config.clone());
+        Box::pin(async move { client.get_async_connection_with_config(config).await })
+    })
 }
 
 /// For the loops in the background. Taking a connection to a single server costs a round trip, so requests use a [`Link`].
@@ -151,7 +162,7 @@ pub enum Pool {
 }
 
 pub struct Turns {
-    connections: Vec<RenewedCluster>,
+    connections: Vec<Renewed<ClusterConnection>>,
     next: AtomicUsize,
 }
 

@@ -5,103 +5,53 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
-use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
-use redis::cluster::{ClusterClient, ClusterConfig};
-use redis::cluster_async::ClusterConnection;
-use redis::{Client, Cmd, Pipeline, RedisError, RedisFuture, Value};
+use redis::aio::ConnectionLike;
+use redis::{Cmd, Pipeline, RedisError, RedisFuture, Value};
 
-/// To one server. Cloning it gives the same connection.
-#[derive(Clone)]
-pub struct Renewed(Arc<Inner>);
+/// Cloning it gives the same connection.
+pub struct Renewed<C>(Arc<Inner<C>>);
 
-struct Inner {
-    client: Client,
-    config: ConnectionManagerConfig,
-    manager: ArcSwap<ConnectionManager>,
-}
-
-impl Renewed {
-    /// Connects on first use.
-    pub fn new(client: Client, config: ConnectionManagerConfig) -> Result<Self, RedisError> {
-        let manager = ConnectionManager::new_lazy_with_config(client.clone(), config.clone())?;
-        Ok(Self(Arc::new(Inner { client, config, manager: ArcSwap::from_pointee(manager) })))
-    }
-}
-
-impl Inner {
-    /// Of many calls that were not answered together, the first has the connection replaced.
-    fn look<T>(&self, used: &Arc<ConnectionManager>, outcome: &Result<T, RedisError>) {
-        if outcome.as_ref().is_err_and(RedisError::is_timeout) {
-            let fresh = ConnectionManager::new_lazy_with_config(self.client.clone(), self.config.clone());
-            if let Ok(fresh) = fresh {
-                self.manager.compare_and_swap(used, Arc::new(fresh));
-            }
-        }
-    }
-}
-
-impl ConnectionLike for Renewed {
-    fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, Value> {
-        Box::pin(async move {
-            let manager = self.0.manager.load_full();
-            let outcome = manager.as_ref().clone().send_packed_command(cmd).await;
-            self.0.look(&manager, &outcome);
-            outcome
-        })
-    }
-
-    fn req_packed_commands<'a>(
-        &'a mut self,
-        pipeline: &'a Pipeline,
-        offset: usize,
-        count: usize,
-    ) -> RedisFuture<'a, Vec<Value>> {
-        Box::pin(async move {
-            let manager = self.0.manager.load_full();
-            let outcome = manager.as_ref().clone().send_packed_commands(pipeline, offset, count).await;
-            self.0.look(&manager, &outcome);
-            outcome
-        })
-    }
-
-    fn get_db(&self) -> i64 {
-        self.0.manager.load().get_db()
-    }
-}
-
-/// To all nodes of a cluster. The next connection is made beside the one in use, so that whoever has to do with nodes that
-/// are well does not wait for it. Cloning it gives the same connection.
-#[derive(Clone)]
-pub struct RenewedCluster(Arc<ClusterInner>);
-
-struct ClusterInner {
-    client: ClusterClient,
-    config: ClusterConfig,
-    current: ArcSwap<ClusterConnection>,
+struct Inner<C> {
+    current: ArcSwap<C>,
+    connect: Box<dyn Fn() -> RedisFuture<'static, C> + Send + Sync>,
     renewing: AtomicBool,
 }
 
-impl RenewedCluster {
-    /// Connects in the background.
-    pub fn new(client: ClusterClient, config: ClusterConfig) -> Self {
-        let current = client.get_pending_async_connection_with_config(config.clone());
-        let renewing = AtomicBool::new(false);
-        Self(Arc::new(ClusterInner { client, config, current: ArcSwap::from_pointee(current), renewing }))
+impl<C> Clone for Renewed<C> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<C: Clone + Send + Sync + 'static> Renewed<C> {
+    pub fn new(first: C, connect: impl Fn() -> RedisFuture<'static, C> + Send + Sync + 'static) -> Self {
+        let (current, connect) = (ArcSwap::from_pointee(first), Box::new(connect));
+        Self(Arc::new(Inner { current, connect, renewing: AtomicBool::new(false) }))
     }
 
     /// The connection as it is now.
-    pub fn current(&self) -> ClusterConnection {
+    pub fn current(&self) -> C {
         self.0.current.load().as_ref().clone()
     }
 
-    /// A node that was frozen is only found to be replaced by another one by whoever asks anew.
-    fn look<T>(&self, outcome: &Result<T, RedisError>) {
-        if !outcome.as_ref().is_err_and(RedisError::is_timeout) || self.0.renewing.swap(true, Ordering::Relaxed) {
+    async fn call<T>(&self, send: impl AsyncFnOnce(&mut C) -> Result<T, RedisError>) -> Result<T, RedisError> {
+        let used = self.0.current.load_full();
+        let outcome = send(&mut used.as_ref().clone()).await;
+        if outcome.as_ref().is_err_and(RedisError::is_timeout) {
+            self.renew(&used);
+        }
+        outcome
+    }
+
+    /// Of many calls that were not answered together, the first has the connection replaced. The next one is made beside
+    /// it: who has to do with nodes of a cluster that are well does not wait.
+    fn renew(&self, used: &Arc<C>) {
+        if !Arc::ptr_eq(&self.0.current.load(), used) || self.0.renewing.swap(true, Ordering::Relaxed) {
             return;
         }
         let inner = self.0.clone();
         tokio::spawn(async move {
-            if let Ok(fresh) = inner.client.get_async_connection_with_config(inner.config.clone()).await {
+            if let Ok(fresh) = (inner.connect)().await {
                 inner.current.store(Arc::new(fresh));
             }
             inner.renewing.store(false, Ordering::Relaxed);
@@ -109,13 +59,9 @@ impl RenewedCluster {
     }
 }
 
-impl ConnectionLike for RenewedCluster {
+impl<C: ConnectionLike + Clone + Send + Sync + 'static> ConnectionLike for Renewed<C> {
     fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, Value> {
-        Box::pin(async move {
-            let outcome = self.current().req_packed_command(cmd).await;
-            self.look(&outcome);
-            outcome
-        })
+        Box::pin(self.call(async move |connection: &mut C| connection.req_packed_command(cmd).await))
     }
 
     fn req_packed_commands<'a>(
@@ -124,14 +70,11 @@ impl ConnectionLike for RenewedCluster {
         offset: usize,
         count: usize,
     ) -> RedisFuture<'a, Vec<Value>> {
-        Box::pin(async move {
-            let outcome = self.current().req_packed_commands(pipeline, offset, count).await;
-            self.look(&outcome);
-            outcome
-        })
+        let send = async move |connection: &mut C| connection.req_packed_commands(pipeline, offset, count).await;
+        Box::pin(self.call(send))
     }
 
     fn get_db(&self) -> i64 {
-        0
+        self.0.current.load().get_db()
     }
 }
