@@ -8,10 +8,13 @@ use uuid::Uuid;
 use crate::error::Error;
 use crate::ids::UserId;
 use crate::page::Page;
+use crate::pages::form::Posted;
 use crate::pages::layout::{encode, number};
+use crate::pages::own_path;
 use crate::pages::queue::Nothing;
+use crate::pages::reply::Reply;
 use crate::pages::text::fill;
-use crate::pages::{KEY, Posted, Reply, Visit, own_path};
+use crate::pages::visit::{KEY, Visit};
 use crate::people::{self, IdempotencyKey, LARGEST_CHARGE, Name};
 use crate::tickets;
 

@@ -12,8 +12,9 @@ use crate::error::Error;
 use crate::events::{Booking, Event};
 use crate::line;
 use crate::pages::layout::{count, encode};
+use crate::pages::reply::Reply;
 use crate::pages::text::fill;
-use crate::pages::{Reply, Visit};
+use crate::pages::visit::Visit;
 use crate::rankings::{self, Period};
 
 /// Concerts and ranks on the home page.

@@ -4,8 +4,10 @@ use chrono::{DateTime, Datelike, Timelike, Utc};
 use maud::{DOCTYPE, Markup, html};
 
 use crate::concerts::Status;
+use crate::pages::assets;
+use crate::pages::reply::Page;
 use crate::pages::text::{Lang, fill};
-use crate::pages::{KEY, Page, Visit, assets};
+use crate::pages::visit::{KEY, Visit};
 
 pub fn shell(visit: &Visit, page: &Page) -> Markup {
     let t = visit.texts();

@@ -10,9 +10,11 @@ use serde::Deserialize;
 use crate::error::Error;
 use crate::events::Event;
 use crate::line::{self, Status};
+use crate::pages::form::Posted;
 use crate::pages::layout::{count, encode};
+use crate::pages::reply::Reply;
 use crate::pages::text::fill;
-use crate::pages::{PLACE, Posted, Reply, Visit};
+use crate::pages::visit::{PLACE, Visit};
 use crate::tickets;
 use crate::token::Token;
 

@@ -8,9 +8,11 @@ use qrcode::render::svg;
 use serde::Deserialize;
 
 use crate::error::Error;
+use crate::pages::form::Posted;
 use crate::pages::queue::Nothing;
+use crate::pages::reply::Reply;
 use crate::pages::text::fill;
-use crate::pages::{Posted, Reply, Visit};
+use crate::pages::visit::Visit;
 use crate::seal::Sealed;
 use crate::tickets::{self, Buyer, Ticket};
 
