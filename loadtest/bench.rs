@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use load::{Pressure, Run, Series, Side, Tokens, median, pgbench, wrk};
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
@@ -56,6 +56,17 @@ struct Cli {
     /// Lengths of the three lines that are compared
     #[arg(long, value_delimiter = ',', default_value = "10000,1000000,10000000")]
     waiting: Vec<u32>,
+    /// A part by itself
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<Part>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Part {
+    Lines,
+    Seats,
+    Holds,
+    Purchases,
 }
 
 #[tokio::main]
@@ -118,10 +129,15 @@ async fn run(cli: Cli) -> Outcome<u64> {
         errors: 0,
         started: Instant::now(),
     };
-    bench.lines(small, middle, large).await?;
-    bench.seats().await?;
-    bench.holds().await?;
-    bench.purchases().await?;
+    for part in Part::value_variants() {
+        match part {
+            _ if !cli.only.is_empty() && !cli.only.contains(part) => {}
+            Part::Lines => bench.lines(small, middle, large).await?,
+            Part::Seats => bench.seats().await?,
+            Part::Holds => bench.holds().await?,
+            Part::Purchases => bench.purchases().await?,
+        }
+    }
     bench.report.figure("errors", bench.errors as f64, None, report::count, Target::AtMost(0.0));
     bench.publish().await?;
     Ok(bench.errors)

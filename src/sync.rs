@@ -1,14 +1,15 @@
 //! Stage 5: telling Redis what PostgreSQL sold or took back, and putting right what Redis forgot. Every step can be
 //! repeated: a message that is no news changes nothing.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use futures_util::future::join_all;
+use futures_util::stream::FuturesUnordered;
 use redis::aio::ConnectionLike;
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
 use uuid::Uuid;
 
 use crate::app::App;
@@ -22,8 +23,6 @@ use crate::redis::scripts::{Settled, Settlement};
 
 /// Most messages in one script call.
 const TOGETHER: usize = 1000;
-/// Most rounds of settling under way.
-const AT_ONCE: usize = 4;
 /// How often every event is compared with the database.
 const AUDIT_EVERY: Duration = Duration::from_secs(60);
 
@@ -57,24 +56,38 @@ fn settlement(seat: i32, version: i64, status: &str, place: i64) -> Option<Settl
     Some(Settlement { seat, version, sold: status != CANCELLED, place })
 }
 
-/// Settles sales as they are made, many together. What fails here the sweep takes up. An event whose part of Redis is
-/// away holds up no other: some rounds may be under way at once.
+/// Settles sales as they are made. Every event has one round under way, and meanwhile the next one gathers: rounds are as
+/// large as the load makes them, and an event whose part of Redis is away holds up no other. What fails here the sweep
+/// takes up.
 pub async fn settle_as_they_come(app: Arc<App>, mut unsettled: mpsc::UnboundedReceiver<Vec<Due>>) {
     let mut orders = Vec::new();
-    let mut rounds = JoinSet::new();
-    while unsettled.recv_many(&mut orders, TOGETHER).await > 0 {
-        let due: Vec<Due> = orders.drain(..).flatten().collect();
-        while rounds.try_join_next().is_some() {}
-        if rounds.len() >= AT_ONCE {
-            rounds.join_next().await;
-        }
-        let app = app.clone();
-        rounds.spawn(async move {
-            for (event, error) in settle(&app, &due).await {
-                tracing::warn!(%event, %error, "sales are left to the sync sweep");
+    let mut gathering: HashMap<EventId, Vec<Due>> = HashMap::new();
+    let mut under_way = HashSet::new();
+    let mut rounds = FuturesUnordered::new();
+    loop {
+        tokio::select! {
+            Some(over) = rounds.next() => drop(under_way.remove(&over)),
+            count = unsettled.recv_many(&mut orders, TOGETHER) => {
+                if count == 0 {
+                    break;
+                }
+                for due in orders.drain(..).flatten() {
+                    gathering.entry(due.event).or_default().push(due);
+                }
             }
-        });
+        }
+        for (event, due) in gathering.extract_if(|event, _| under_way.insert(*event)) {
+            rounds.push(settle_or_leave(&app, event, due));
+        }
     }
+    while rounds.next().await.is_some() {}
+}
+
+async fn settle_or_leave(app: &App, event: EventId, due: Vec<Due>) -> EventId {
+    if let Err(error) = settle_event(app, event, due.iter().collect()).await {
+        tracing::warn!(%event, %error, "sales are left to the sync sweep");
+    }
+    event
 }
 
 /// One sweep: takes up whatever is not settled, by whichever server it was sold. An event that fails is left out from then
@@ -178,7 +191,7 @@ pub async fn audit(app: &App, event: &Event) -> Result<u64, Error> {
         tracing::warn!(event = %event.id, repaired, "Redis had forgotten sales or cancels");
         app.metrics.repaired.with_label_values(&[&label]).inc_by(repaired);
     }
-    let sold: std::collections::HashSet<u32> = words.iter().filter(|word| word.sold).map(|word| word.seat.0).collect();
+    let sold: HashSet<u32> = words.iter().filter(|word| word.sold).map(|word| word.seat.0).collect();
     let unexplained = (1..).zip(&states).filter(|(seat, state)| **state == b's' && !sold.contains(seat)).count();
     if unexplained > 0 {
         tracing::error!(event = %event.id, unexplained, "Redis calls seats sold that the database does not know of");

@@ -344,21 +344,38 @@ pub async fn unsettled(conn: &mut Conn, but_of: &[EventId], most: i64) -> Result
 
 /// Notes that Redis was told, of exactly these versions: a cancel that came in between stays unsettled.
 pub async fn mark_settled(conn: &mut Conn, settled: &[(Uuid, i64)]) -> Result<(), Error> {
-    let (ids, versions): (Vec<Uuid>, Vec<i64>) = settled.iter().copied().unzip();
-    diesel::sql_query(
-        "WITH told AS (
-           SELECT t.id, t.seat_version FROM tickets t JOIN unnest($1, $2) AS told (id, version) ON t.id = told.id
-           WHERE t.seat_version = told.version AND t.settled_at IS NULL
-           ORDER BY t.id FOR NO KEY UPDATE OF t
-         )
-         UPDATE tickets SET settled_at = now(), status = CASE status WHEN 'PAID' THEN 'SYNCED' ELSE status END
-         FROM told WHERE tickets.id = told.id AND tickets.seat_version = told.seat_version",
-    )
-    .bind::<Array<SqlUuid>, _>(ids)
-    .bind::<Array<BigInt>, _>(versions)
-    .execute(conn)
-    .await?;
+    let (ids, versions) = settled.iter().copied().unzip();
+    MarkSettled { ids, versions }.execute(conn).await?;
     Ok(())
+}
+
+/// The disk is not waited for: if this is lost, Redis is told once more.
+#[derive(QueryId)]
+struct MarkSettled {
+    ids: Vec<Uuid>,
+    versions: Vec<i64>,
+}
+
+impl QueryFragment<Pg> for MarkSettled {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+        out.push_sql(
+            "WITH at_once AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true)),
+             told AS (
+               SELECT t.id, t.seat_version FROM tickets t JOIN unnest(",
+        );
+        out.push_bind_param::<Array<SqlUuid>, _>(&self.ids)?;
+        out.push_sql(", ");
+        out.push_bind_param::<Array<BigInt>, _>(&self.versions)?;
+        out.push_sql(
+            ") AS told (id, version) ON t.id = told.id
+               WHERE t.seat_version = told.version AND t.settled_at IS NULL
+               ORDER BY t.id FOR NO KEY UPDATE OF t
+             )
+             UPDATE tickets SET settled_at = now(), status = CASE status WHEN 'PAID' THEN 'SYNCED' ELSE status END
+             FROM told, at_once WHERE tickets.id = told.id AND tickets.seat_version = told.seat_version",
+        );
+        Ok(())
+    }
 }
 
 /// The last word on every seat of an event that was ever sold: number, version, status, place of the buyer.
