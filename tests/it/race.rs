@@ -5,11 +5,13 @@ use std::collections::{HashMap, HashSet};
 use diesel_async::SimpleAsyncConnection;
 use futures_util::future::join_all;
 use redis::AsyncCommands;
+use reqwest::Method;
 use serde_json::Value;
 use zticket::app::Loops;
 use zticket::redis::keys::Key;
 use zticket::{admission, sync};
 
+use crate::support::app::answer;
 use crate::support::{TestApp, Visitor, eventually};
 
 async fn crowd(app: &TestApp, count: usize) -> Vec<Visitor> {
@@ -191,6 +193,32 @@ async fn servers_that_settle_the_same_sale_settle_it_once() {
     assert_eq!(app.db.number("SELECT count(*) AS n FROM tickets WHERE status = 'SYNCED'").await, 20);
     assert_eq!(app.meta("sold").await, 20);
     other.stop().await;
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_redis_is_told_of_a_sale_the_next_ones_gather() {
+    let app = TestApp::by_hand(|_| {}).await;
+    let visitors = crowd(&app, 40).await;
+    let tickets = join_all(visitors.iter().zip(1..).map(|(visitor, seat)| app.buy(visitor, seat))).await;
+    let unsettled = async || app.db.number("SELECT count(*) AS n FROM tickets WHERE settled_at IS NULL").await;
+    eventually("all settled", async || (unsettled().await == 0).then_some(())).await;
+    let rounds = || app.app().metrics.scripts.with_label_values(&["4_ticket_settle", "SETTLED"]).get();
+    let before = rounds();
+
+    // Cancels are written to the database alone, and told while Redis takes no writes for a while.
+    let mut conn = app.redis.connect_for(&app.event().keys).await;
+    let _: () = redis::cmd("CLIENT").arg(&["PAUSE", "60000", "WRITE"]).query_async(&mut conn).await.unwrap();
+    let cancelled = join_all(visitors.iter().zip(&tickets).map(|(visitor, (_, ticket))| {
+        let path = format!("/api/tickets/{}", ticket["ticketId"].as_str().unwrap());
+        answer(app.request(Method::DELETE, &path).header("X-Queue-Token", &visitor.0))
+    }));
+    assert!(cancelled.await.iter().all(|(status, _)| *status == 200));
+    let _: () = redis::cmd("CLIENT").arg("UNPAUSE").query_async(&mut conn).await.unwrap();
+    // What a slow machine left to the sweep.
+    app.settle().await;
+    assert_eq!(unsettled().await, 0);
+    assert!(rounds() - before <= 4, "40 cancels were told in {} rounds", rounds() - before);
     app.finish().await;
 }
 
