@@ -320,6 +320,10 @@ pub async fn sweep_step(app: &App, event: &Event) -> Result<Duration, Error> {
         Ok(_) | Err(Error::Unready) => {}
         Err(error) => return Err(error),
     }
-    let slice = event.snapshot.load().as_ref().map_or(app.config.policy.slice(), |snapshot| snapshot.policy.slice());
-    Ok((slice / 16).clamp(Duration::from_millis(5), Duration::from_secs(2)))
+    let snapshot = event.snapshot.load();
+    let slice = snapshot.as_ref().map_or(app.config.policy.slice(), |snapshot| snapshot.policy.slice());
+    // Where nobody waits, and nobody may come back, it does no harm that the slice starts again.
+    let idle = snapshot.as_ref().is_some_and(|snapshot| snapshot.meta.waiting == 0 && snapshot.meta.gap_to == 0);
+    let (share, longest) = if idle { (2, Duration::from_secs(20)) } else { (16, Duration::from_secs(2)) };
+    Ok((slice / share).clamp(Duration::from_millis(5), longest))
 }
