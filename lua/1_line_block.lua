@@ -1,6 +1,6 @@
 #!lua
 -- line_block: store a fresh block of places, bound to this life of Redis.
--- version 1 | stage 1 | writes | O(1); O(line) in a new life
+-- version 2 | stage 1 | writes | O(1); O(line) in a new life
 --
 -- A new life means that this Redis was restarted from a file or promoted from a replica: places given out after
 -- that file was written are unknown here. They become the gap: whoever proves a place in it gets it back.
@@ -22,52 +22,69 @@
 --
 -- KEEPS blocks only move forward
 
+local META, LINE, BACK = unpack(KEYS)
+local PULSES = { unpack(KEYS, 4) }
 local start, stop, gap_wait = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-local meta = redis.call('HMGET', KEYS[1], 'now', 'skew', 'waiting', 'life', 'next', 'end', 'slice', 'gap_from', 'gap_to',
-  'base')
-local waiting = tonumber(meta[3])
-if not waiting or (waiting > 0 and redis.call('EXISTS', KEYS[2]) == 0) then return { 'UNREADY' } end
+local last_now, skew, waiting, block_life, next_place, block_end, slice, gap_from, gap_to, base =
+  unpack(redis.call('HMGET', META,
+    'now', 'skew', 'waiting', 'life', 'next', 'end', 'slice', 'gap_from', 'gap_to', 'base'))
 
-local time = redis.call('TIME')
-local clock = time[1] * 1000 + math.floor(time[2] / 1000)
-local now = math.max(clock + meta[2], tonumber(meta[1]))
+-- shared: readiness
+-- An event is ready if it knows how many people wait and, if anyone does, has a line.
+waiting = tonumber(waiting)
+if not waiting or (waiting > 0 and redis.call('EXISTS', LINE) == 0) then return { 'UNREADY' } end
 
-local first, last_end = tonumber(meta[5]), tonumber(meta[6])
-if start < last_end then return { 'OK' } end
+-- shared: clock
+-- The event's time never goes back: if the clock of Redis steps back, `skew` makes up for it.
+local seconds, micros = unpack(redis.call('TIME'))
+local clock = seconds * 1000 + math.floor(micros / 1000)
+local now = math.max(clock + skew, tonumber(last_now))
 
+next_place, block_end = tonumber(next_place), tonumber(block_end)
+if start < block_end then return { 'OK' } end
+
+-- shared: run of bits
+-- Sets all bits from `first` to `last` with one SETRANGE. It clears the rest of the last byte: nothing may be set
+-- after `last` yet.
+local function set_run(key, first, last)
+  local first_byte, last_byte = math.floor(first / 8), math.floor(last / 8)
+  local opening = bit.rshift(255, first % 8)
+  local closing = bit.band(bit.lshift(255, 7 - last % 8), 255)
+  local rest = ''
+  if first_byte == last_byte then
+    opening = bit.band(opening, closing)
+  else
+    rest = string.rep('\255', last_byte - first_byte - 1) .. string.char(closing)
+  end
+  local before = string.byte(redis.call('GETRANGE', key, first_byte, first_byte)) or 0
+  redis.call('SETRANGE', key, first_byte, string.char(bit.bor(before, opening)) .. rest)
+end
+
+-- shared: life
+-- Redis takes a new replication id when it restarts and when a replica is promoted.
 local life = string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
-if life == meta[4] then
-  if start > last_end then first = start end
+
+local first = next_place
+if life == block_life then
+  if start > block_end then first = start end
 else
   if gap_wait >= 0 then
-    local gap_from, gap_to = first, tonumber(meta[9])
-    if gap_to > 0 then gap_from = math.min(gap_from, tonumber(meta[8])) end
-    -- Two losses become one gap. Who came in between is known here, and so has no way back.
-    if gap_to > 0 and gap_to < first then
-      local from, last = gap_to - meta[10], first - meta[10] - 1
-      local first_byte, last_byte = math.floor(from / 8), math.floor(last / 8)
-      local opening = bit.rshift(255, from % 8)
-      local closing = bit.band(bit.lshift(255, 7 - last % 8), 255)
-      local rest = ''
-      if first_byte == last_byte then
-        opening = bit.band(opening, closing)
-      else
-        rest = string.rep('\255', last_byte - first_byte - 1) .. string.char(closing)
-      end
-      local shared = string.byte(redis.call('GETRANGE', KEYS[3], first_byte, first_byte)) or 0
-      redis.call('SETRANGE', KEYS[3], first_byte, string.char(bit.bor(shared, opening)) .. rest)
-    end
-    redis.call('HSET', KEYS[1], 'gap_from', gap_from, 'gap_to', start, 'gap_opens', now + gap_wait, 'gap_turns', 0)
-    redis.call('HINCRBY', KEYS[1], 'restores', 1)
-    -- Pulses since the file are lost too. Everyone in it counts as present, or the first to poll would overtake.
+    base, gap_from, gap_to = tonumber(base), tonumber(gap_from), tonumber(gap_to)
+    local lost_from = next_place
+    if gap_to > 0 then lost_from = math.min(lost_from, gap_from) end
+    -- Two losses become one gap. This Redis knows the places it gave out in between, so they may not return.
+    if gap_to > 0 and gap_to < next_place then set_run(BACK, gap_to - base, next_place - base - 1) end
+    redis.call('HSET', META, 'gap_from', lost_from, 'gap_to', start, 'gap_opens', now + gap_wait, 'gap_turns', 0)
+    redis.call('HINCRBY', META, 'restores', 1)
+    -- Recent pulses may be lost too. Everyone in the line counts as present, or the first to poll would overtake.
     if waiting > 0 then
-      local slice = KEYS[4 + meta[7]]
-      redis.call('BITOP', 'OR', slice, slice, KEYS[2])
+      local pulse = PULSES[slice + 1]
+      redis.call('BITOP', 'OR', pulse, pulse, LINE)
     end
   end
   first = start
 end
-if waiting == 0 then redis.call('HSET', KEYS[1], 'head', first) end
-redis.call('HSET', KEYS[1], 'life', life, 'next', first, 'end', stop, 'now', now, 'skew', now - clock)
-redis.call('HINCRBY', KEYS[1], 'line_version', 1)
+if waiting == 0 then redis.call('HSET', META, 'head', first) end
+redis.call('HSET', META, 'life', life, 'next', first, 'end', stop, 'now', now, 'skew', now - clock)
+redis.call('HINCRBY', META, 'line_version', 1)
 return { 'OK' }

@@ -1,6 +1,6 @@
 #!lua
 -- line_enter: visitors that arrived together take the next places in the line.
--- version 2 | stage 1 | writes | O(count / 8), and O(1) a member
+-- version 3 | stage 1 | writes | O(count / 8), and O(1) a member
 --
 -- Where one place a person is allowed, everyone who asks is a member: who has a place that is alive gets it again.
 --
@@ -30,37 +30,51 @@
 --
 -- KEEPS a place is given out once; waiting is the number of bits in the line; a member has one place that is alive
 
+local META, LINE, POLICY = unpack(KEYS)
+local PULSES = { unpack(KEYS, 4, 8) }
+local BACK, PASSES, MEMBERS = unpack(KEYS, 9)
 local asked = tonumber(ARGV[1])
-local meta = redis.call('HMGET', KEYS[1], 'now', 'skew', 'waiting', 'life', 'next', 'end', 'base', 'slice',
-  'state', 'sold', 'seats', 'head', 'entered', 'gap_from', 'gap_to')
-local waiting = tonumber(meta[3])
-if not waiting or (waiting > 0 and redis.call('EXISTS', KEYS[2]) == 0) then return { 'UNREADY' } end
+local last_now, skew, waiting, block_life, next_place, block_end, base, slice, state, sold, seats_total, head, entered,
+  gap_from, gap_to = unpack(redis.call('HMGET', META,
+    'now', 'skew', 'waiting', 'life', 'next', 'end', 'base', 'slice', 'state', 'sold', 'seats', 'head', 'entered',
+    'gap_from', 'gap_to'))
 
-local time = redis.call('TIME')
-local clock = time[1] * 1000 + math.floor(time[2] / 1000)
-local now = math.max(clock + meta[2], tonumber(meta[1]))
+-- shared: readiness
+-- An event is ready if it knows how many people wait and, if anyone does, has a line.
+waiting = tonumber(waiting)
+if not waiting or (waiting > 0 and redis.call('EXISTS', LINE) == 0) then return { 'UNREADY' } end
+
+-- shared: clock
+-- The event's time never goes back: if the clock of Redis steps back, `skew` makes up for it.
+local seconds, micros = unpack(redis.call('TIME'))
+local clock = seconds * 1000 + math.floor(micros / 1000)
+local now = math.max(clock + skew, tonumber(last_now))
+
+base, next_place, block_end = tonumber(base), tonumber(next_place), tonumber(block_end)
+gap_from, gap_to = tonumber(gap_from), tonumber(gap_to)
 
 -- Whether a place waits, is inside, or was lost by a restore and may come back.
 local function alive(place)
-  local pass = redis.call('ZSCORE', KEYS[10], place)
-  if pass then return tonumber(pass) > now end
-  local at = place - meta[7]
+  local deadline = redis.call('ZSCORE', PASSES, place)
+  if deadline then return tonumber(deadline) > now end
+  local at = place - base
   if at < 0 then return false end
-  if place < tonumber(meta[5]) and redis.call('GETBIT', KEYS[2], at) == 1 then return true end
-  return place >= tonumber(meta[14]) and place < tonumber(meta[15]) and redis.call('GETBIT', KEYS[9], at) == 0
+  if place < next_place and redis.call('GETBIT', LINE, at) == 1 then return true end
+  return place >= gap_from and place < gap_to and redis.call('GETBIT', BACK, at) == 0
 end
 
--- With members only those count as newcomers who have no place; who asks twice at once counts once.
+-- If the call names people, those without a place are newcomers. A person who asks twice in one call counts once.
 local places, newcomers, nth = {}, {}, {}
 for i = 2, #ARGV do
-  local place = tonumber(redis.call('HGET', KEYS[11], ARGV[i]))
+  local person = ARGV[i]
+  local place = tonumber(redis.call('HGET', MEMBERS, person))
   if place and alive(place) then
     places[i - 1] = place
   else
     places[i - 1] = -1
-    if not nth[ARGV[i]] then
-      newcomers[#newcomers + 1] = ARGV[i]
-      nth[ARGV[i]] = #newcomers
+    if not nth[person] then
+      newcomers[#newcomers + 1] = person
+      nth[person] = #newcomers
     end
   end
 end
@@ -68,40 +82,47 @@ local count = asked
 if #places > 0 then count = #newcomers end
 if count == 0 then return { 'ENTERED', 0, 0, 0, unpack(places) } end
 
-if meta[9] == 'closed' then return { 'CLOSED', unpack(places) } end
-if tonumber(meta[10]) >= tonumber(meta[11]) then return { 'SOLD_OUT', unpack(places) } end
-if string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)') ~= meta[4] then return { 'STALE' } end
+if state == 'closed' then return { 'CLOSED', unpack(places) } end
+if tonumber(sold) >= tonumber(seats_total) then return { 'SOLD_OUT', unpack(places) } end
 
-local max_queue = tonumber(redis.call('HGET', KEYS[3], 'max_queue'))
+-- shared: life
+-- Redis takes a new replication id when it restarts and when a replica is promoted.
+local life = string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
+
+if life ~= block_life then return { 'STALE' } end
+
+local max_queue = tonumber(redis.call('HGET', POLICY, 'max_queue'))
 if max_queue > 0 then count = math.min(count, max_queue - waiting) end
 if count <= 0 then return { 'FULL', unpack(places) } end
 
-local first = tonumber(meta[5])
-if first + count > tonumber(meta[6]) then return { 'NEED_BLOCK' } end
+local first, after = next_place, next_place + count
+if after > block_end then return { 'NEED_BLOCK' } end
 
--- The new bits as bytes: one SETRANGE instead of a SETBIT a person.
-local from = first - meta[7]
-local last = from + count - 1
-local first_byte, last_byte = math.floor(from / 8), math.floor(last / 8)
-local opening = bit.rshift(255, from % 8)
-local closing = bit.band(bit.lshift(255, 7 - last % 8), 255)
-local rest = ''
-if first_byte == last_byte then
-  opening = bit.band(opening, closing)
-else
-  rest = string.rep('\255', last_byte - first_byte - 1) .. string.char(closing)
-end
-for _, key in ipairs({ KEYS[2], KEYS[4 + meta[8]] }) do
-  local shared = string.byte(redis.call('GETRANGE', key, first_byte, first_byte)) or 0
-  redis.call('SETRANGE', key, first_byte, string.char(bit.bor(shared, opening)) .. rest)
+-- shared: run of bits
+-- Sets all bits from `first` to `last` with one SETRANGE. It clears the rest of the last byte: nothing may be set
+-- after `last` yet.
+local function set_run(key, first, last)
+  local first_byte, last_byte = math.floor(first / 8), math.floor(last / 8)
+  local opening = bit.rshift(255, first % 8)
+  local closing = bit.band(bit.lshift(255, 7 - last % 8), 255)
+  local rest = ''
+  if first_byte == last_byte then
+    opening = bit.band(opening, closing)
+  else
+    rest = string.rep('\255', last_byte - first_byte - 1) .. string.char(closing)
+  end
+  local before = string.byte(redis.call('GETRANGE', key, first_byte, first_byte)) or 0
+  redis.call('SETRANGE', key, first_byte, string.char(bit.bor(before, opening)) .. rest)
 end
 
-local head = meta[12]
+set_run(LINE, first - base, after - base - 1)
+set_run(PULSES[slice + 1], first - base, after - base - 1)
+
 if waiting == 0 then head = first end
-redis.call('HSET', KEYS[1], 'next', first + count, 'waiting', waiting + count, 'head', head, 'entered', meta[13] + count,
+redis.call('HSET', META, 'next', after, 'waiting', waiting + count, 'head', head, 'entered', entered + count,
   'now', now, 'skew', now - clock)
 
-for i = 1, math.min(count, #newcomers) do redis.call('HSET', KEYS[11], newcomers[i], first + i - 1) end
+for i = 1, math.min(count, #newcomers) do redis.call('HSET', MEMBERS, newcomers[i], first + i - 1) end
 for i = 2, #ARGV do
   local number = nth[ARGV[i]]
   if number and number <= count then places[i - 1] = first + number - 1 end

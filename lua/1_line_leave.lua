@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- line_leave: a visitor gives up the place or the pass, with its holds.
--- version 1 | stage 1 | writes | O(seats held)
+-- version 2 | stage 1 | writes | O(seats held)
 --
 -- KEYS 1 meta       hash
 -- KEYS 2 line       bitmap  who waits
@@ -19,54 +19,78 @@
 --
 -- KEEPS a seat is in hold_ends exactly when its byte says held
 
+local META, LINE, BACK, PASSES, LIMITS, SEATS, OWNERS, HOLD_ENDS, HELD = unpack(KEYS)
 local place = tonumber(ARGV[1])
-local meta = redis.call('HMGET', KEYS[1], 'now', 'skew', 'waiting', 'base', 'next', 'head', 'gap_from', 'gap_to')
-local waiting = tonumber(meta[3])
-if not waiting or (waiting > 0 and redis.call('EXISTS', KEYS[2]) == 0) then return { 'UNREADY' } end
+local last_now, skew, waiting, base, next_place, head, gap_from, gap_to = unpack(redis.call('HMGET', META,
+  'now', 'skew', 'waiting', 'base', 'next', 'head', 'gap_from', 'gap_to'))
 
-local time = redis.call('TIME')
-local clock = time[1] * 1000 + math.floor(time[2] / 1000)
-local now = math.max(clock + meta[2], tonumber(meta[1]))
+-- shared: readiness
+-- An event is ready if it knows how many people wait and, if anyone does, has a line.
+waiting = tonumber(waiting)
+if not waiting or (waiting > 0 and redis.call('EXISTS', LINE) == 0) then return { 'UNREADY' } end
 
-local base, next_place, head = tonumber(meta[4]), tonumber(meta[5]), tonumber(meta[6])
-local at = place - base
-local gone = true
+-- shared: clock
+-- The event's time never goes back: if the clock of Redis steps back, `skew` makes up for it.
+local seconds, micros = unpack(redis.call('TIME'))
+local clock = seconds * 1000 + math.floor(micros / 1000)
+local now = math.max(clock + skew, tonumber(last_now))
 
--- In the line.
-if place >= base and place < next_place and redis.call('GETBIT', KEYS[2], at) == 1 then
-  redis.call('SETBIT', KEYS[2], at, 0)
+base, next_place, head = tonumber(base), tonumber(next_place), tonumber(head)
+gap_from, gap_to = tonumber(gap_from), tonumber(gap_to)
+
+-- shared: leave the line
+-- Takes a place out of the line. Returns whether it was waiting there. The caller stores `waiting` and `head`.
+local function leave_line(place)
+  local at = place - base
+  if at < 0 or place >= next_place or redis.call('GETBIT', LINE, at) == 0 then return false end
+  redis.call('SETBIT', LINE, at, 0)
   waiting = waiting - 1
   if waiting == 0 then
     head = next_place
   elseif place == head then
-    head = base + redis.call('BITPOS', KEYS[2], 1, math.floor(at / 8))
+    head = base + redis.call('BITPOS', LINE, 1, math.floor(at / 8))
   end
-  redis.call('HSET', KEYS[1], 'waiting', waiting, 'head', head)
-  redis.call('HINCRBY', KEYS[1], 'line_version', 1)
+  return true
+end
+
+-- shared: leave the gap
+-- Bars a place of the gap from returning. Returns whether it still could.
+local function leave_gap(place)
+  local at = place - base
+  return at >= 0 and place >= gap_from and place < gap_to and redis.call('SETBIT', BACK, at, 1) == 0
+end
+
+-- shared: free a seat
+-- Makes a held seat available. The caller takes it off the list of its holder.
+local function free_seat(seat)
+  redis.call('SETRANGE', SEATS, seat - 1, 'a')
+  redis.call('HDEL', OWNERS, seat)
+  redis.call('ZREM', HOLD_ENDS, seat)
+end
+
+local gone = true
+
+if leave_line(place) then
+  redis.call('HSET', META, 'waiting', waiting, 'head', head)
+  redis.call('HINCRBY', META, 'line_version', 1)
   gone = false
 end
 
--- Lost by a restore and not yet back: leaving is final.
-if place >= base and place >= tonumber(meta[7]) and place < tonumber(meta[8])
-  and redis.call('SETBIT', KEYS[3], at, 1) == 0 then
-  redis.call('HINCRBY', KEYS[1], 'line_version', 1)
+-- Leaving is final, also for a place that a restore lost and that is not back yet.
+if leave_gap(place) then
+  redis.call('HINCRBY', META, 'line_version', 1)
   gone = false
 end
 
--- Inside.
-if redis.call('ZREM', KEYS[4], place) == 1 then
-  redis.call('HDEL', KEYS[5], place)
-  for seat in string.gmatch(redis.call('HGET', KEYS[9], place) or '', '%d+') do
-    redis.call('SETRANGE', KEYS[6], seat - 1, 'a')
-    redis.call('HDEL', KEYS[7], seat)
-    redis.call('ZREM', KEYS[8], seat)
-  end
-  if redis.call('HDEL', KEYS[9], place) == 1 then redis.call('HINCRBY', KEYS[1], 'seats_version', 1) end
-  redis.call('HINCRBY', KEYS[1], 'passes_version', 1)
+if redis.call('ZREM', PASSES, place) == 1 then
+  redis.call('HDEL', LIMITS, place)
+  for seat in string.gmatch(redis.call('HGET', HELD, place) or '', '%d+') do free_seat(seat) end
+  if redis.call('HDEL', HELD, place) == 1 then redis.call('HINCRBY', META, 'seats_version', 1) end
+  redis.call('HINCRBY', META, 'passes_version', 1)
   gone = false
 end
 
 if gone then return { 'GONE' } end
-redis.call('HINCRBY', KEYS[1], 'left', 1)
-redis.call('HSET', KEYS[1], 'now', now, 'skew', now - clock)
+redis.call('HINCRBY', META, 'left', 1)
+redis.call('HSET', META, 'now', now, 'skew', now - clock)
 return { 'LEFT' }

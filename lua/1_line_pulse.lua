@@ -1,6 +1,6 @@
 #!lua
 -- line_pulse: mark many places alive; let places of the gap return.
--- version 1 | stage 1 | writes | O(places) + O(line) for a dense part
+-- version 2 | stage 1 | writes | O(places) + O(line) for a dense part
 --
 -- KEYS 1 meta     hash
 -- KEYS 2 line     bitmap  who waits
@@ -20,27 +20,36 @@
 --
 -- KEEPS a place returns at most once a restore
 
-local meta = redis.call('HMGET', KEYS[1], 'now', 'skew', 'waiting', 'base', 'next', 'head', 'slice', 'gap_from', 'gap_to')
-local waiting = tonumber(meta[3])
-if not waiting or (waiting > 0 and redis.call('EXISTS', KEYS[2]) == 0) then return { 'UNREADY' } end
-
-local time = redis.call('TIME')
-local clock = time[1] * 1000 + math.floor(time[2] / 1000)
-local now = math.max(clock + meta[2], tonumber(meta[1]))
-
-local base, next_place, head = tonumber(meta[4]), tonumber(meta[5]), tonumber(meta[6])
-local gap_from, gap_to = tonumber(meta[8]), tonumber(meta[9])
-local slice = KEYS[5 + meta[7]]
-
+local META, LINE, BACK, TMP = unpack(KEYS)
+local PULSES = { unpack(KEYS, 5) }
 local from, dense = tonumber(ARGV[1]), ARGV[2]
+local last_now, skew, waiting, base, next_place, head, slice, gap_from, gap_to = unpack(redis.call('HMGET', META,
+  'now', 'skew', 'waiting', 'base', 'next', 'head', 'slice', 'gap_from', 'gap_to'))
+
+-- shared: readiness
+-- An event is ready if it knows how many people wait and, if anyone does, has a line.
+waiting = tonumber(waiting)
+if not waiting or (waiting > 0 and redis.call('EXISTS', LINE) == 0) then return { 'UNREADY' } end
+
+-- shared: clock
+-- The event's time never goes back: if the clock of Redis steps back, `skew` makes up for it.
+local seconds, micros = unpack(redis.call('TIME'))
+local clock = seconds * 1000 + math.floor(micros / 1000)
+local now = math.max(clock + skew, tonumber(last_now))
+
+base, next_place, head = tonumber(base), tonumber(next_place), tonumber(head)
+gap_from, gap_to = tonumber(gap_from), tonumber(gap_to)
+local pulse = PULSES[slice + 1]
+
+-- Places before `base` are gone.
 if from < base then
   dense = string.sub(dense, (base - from) / 8 + 1)
   from = base
 end
 if dense ~= '' then
-  redis.call('SETRANGE', KEYS[4], (from - base) / 8, dense)
-  redis.call('BITOP', 'OR', slice, slice, KEYS[4])
-  redis.call('DEL', KEYS[4])
+  redis.call('SETRANGE', TMP, (from - base) / 8, dense)
+  redis.call('BITOP', 'OR', pulse, pulse, TMP)
+  redis.call('DEL', TMP)
 end
 
 local returned, marks = 0, {}
@@ -51,20 +60,20 @@ for i = 3, #ARGV do
     local n = #marks
     marks[n + 1], marks[n + 2], marks[n + 3], marks[n + 4] = 'SET', 'u1', at, 1
     if place >= gap_from and place < gap_to
-      and redis.call('GETBIT', KEYS[2], at) == 0 and redis.call('SETBIT', KEYS[3], at, 1) == 0 then
-      redis.call('SETBIT', KEYS[2], at, 1)
+      and redis.call('GETBIT', LINE, at) == 0 and redis.call('SETBIT', BACK, at, 1) == 0 then
+      redis.call('SETBIT', LINE, at, 1)
       if waiting + returned == 0 then head = place end
       head = math.min(head, place)
       returned = returned + 1
     end
   end
 end
-if #marks > 0 then redis.call('BITFIELD', slice, unpack(marks)) end
+if #marks > 0 then redis.call('BITFIELD', pulse, unpack(marks)) end
 
 if returned > 0 then
-  redis.call('HSET', KEYS[1], 'waiting', waiting + returned, 'head', head)
-  redis.call('HINCRBY', KEYS[1], 'returned', returned)
-  redis.call('HINCRBY', KEYS[1], 'line_version', 1)
+  redis.call('HSET', META, 'waiting', waiting + returned, 'head', head)
+  redis.call('HINCRBY', META, 'returned', returned)
+  redis.call('HINCRBY', META, 'line_version', 1)
 end
-redis.call('HSET', KEYS[1], 'now', now, 'skew', now - clock)
+redis.call('HSET', META, 'now', now, 'skew', now - clock)
 return { 'OK', returned }

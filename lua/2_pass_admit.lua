@@ -1,6 +1,6 @@
 #!lua
 -- pass_admit: end overdue passes, then let in the next visitors that are present, in order.
--- version 1 | stage 2 | writes | O(admitted) + O(line) of native bit operations
+-- version 2 | stage 2 | writes | O(admitted) + O(line) of native bit operations
 --
 -- KEYS 1 meta      hash
 -- KEYS 2 line      bitmap  who waits
@@ -22,54 +22,71 @@
 --
 -- KEEPS never more inside than max_active or unsold seats; absent people keep their place
 
-local meta = redis.call('HMGET', KEYS[1], 'now', 'skew', 'waiting', 'life', 'base', 'next', 'head', 'slice', 'state',
-  'admitted_at', 'seats', 'sold', 'gap_from', 'gap_to', 'gap_opens')
-local waiting = tonumber(meta[3])
-if not waiting or (waiting > 0 and redis.call('EXISTS', KEYS[2]) == 0) then return { 'UNREADY' } end
+local META, LINE, POLICY, PASSES, LIMITS, TMP = unpack(KEYS)
+local PULSES = { unpack(KEYS, 7) }
+local last_now, skew, waiting, block_life, base, next_place, head, slice, state, admitted_at, seats_total, sold,
+  gap_from, gap_to, gap_opens = unpack(redis.call('HMGET', META,
+    'now', 'skew', 'waiting', 'life', 'base', 'next', 'head', 'slice', 'state', 'admitted_at', 'seats', 'sold',
+    'gap_from', 'gap_to', 'gap_opens'))
 
-local time = redis.call('TIME')
-local clock = time[1] * 1000 + math.floor(time[2] / 1000)
-local now = math.max(clock + meta[2], tonumber(meta[1]))
+-- shared: readiness
+-- An event is ready if it knows how many people wait and, if anyone does, has a line.
+waiting = tonumber(waiting)
+if not waiting or (waiting > 0 and redis.call('EXISTS', LINE) == 0) then return { 'UNREADY' } end
 
-local overdue = redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', now)
+-- shared: clock
+-- The event's time never goes back: if the clock of Redis steps back, `skew` makes up for it.
+local seconds, micros = unpack(redis.call('TIME'))
+local clock = seconds * 1000 + math.floor(micros / 1000)
+local now = math.max(clock + skew, tonumber(last_now))
+
+-- An overdue pass ends whatever the reply will be.
+local overdue = redis.call('ZRANGEBYSCORE', PASSES, '-inf', now)
 for i = 1, #overdue, 1000 do
-  redis.call('ZREM', KEYS[4], unpack(overdue, i, math.min(i + 999, #overdue)))
-  redis.call('HDEL', KEYS[5], unpack(overdue, i, math.min(i + 999, #overdue)))
+  redis.call('ZREM', PASSES, unpack(overdue, i, math.min(i + 999, #overdue)))
+  redis.call('HDEL', LIMITS, unpack(overdue, i, math.min(i + 999, #overdue)))
 end
 if #overdue > 0 then
-  redis.call('HINCRBY', KEYS[1], 'passes_version', 1)
-  redis.call('HINCRBY', KEYS[1], 'overdue', #overdue)
+  redis.call('HINCRBY', META, 'passes_version', 1)
+  redis.call('HINCRBY', META, 'overdue', #overdue)
 end
-redis.call('HSET', KEYS[1], 'now', now, 'skew', now - clock)
+redis.call('HSET', META, 'now', now, 'skew', now - clock)
 
-if meta[9] ~= 'open' then return { 'PAUSED' } end
-if string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)') ~= meta[4] then return { 'STALE' } end
+if state ~= 'open' then return { 'PAUSED' } end
 
-local policy = redis.call('HMGET', KEYS[3], 'interval_ms', 'batch', 'max_active', 'active_ttl_ms', 'hold_ttl_ms')
-local early = meta[10] + policy[1] - now
+-- shared: life
+-- Redis takes a new replication id when it restarts and when a replica is promoted.
+local life = string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
+
+if life ~= block_life then return { 'STALE' } end
+
+local interval_ms, batch, max_active, active_ttl_ms, hold_ttl_ms = unpack(redis.call('HMGET', POLICY,
+  'interval_ms', 'batch', 'max_active', 'active_ttl_ms', 'hold_ttl_ms'))
+local early = admitted_at + interval_ms - now
 if early > 0 then return { 'SKIPPED', early } end
 
-local inside = redis.call('ZCARD', KEYS[4])
-local room = math.min(tonumber(policy[2]), policy[3] - inside, meta[11] - meta[12] - inside)
+local inside = redis.call('ZCARD', PASSES)
+local room = math.min(tonumber(batch), max_active - inside, seats_total - sold - inside)
 if room <= 0 or waiting == 0 then return { 'ADMITTED', 0 } end
 
--- Present: heard from in this slice or the one before. Who polls as told is always in one of them.
-local base, slice = tonumber(meta[5]), tonumber(meta[8])
-redis.call('BITOP', 'OR', KEYS[6], KEYS[7 + slice], KEYS[7 + (slice + 4) % 5])
-redis.call('BITOP', 'AND', KEYS[6], KEYS[6], KEYS[2])
+-- Present means heard from in this slice or the one before. A visitor who polls on time is always in one of them.
+base, next_place, head, slice = tonumber(base), tonumber(next_place), tonumber(head), tonumber(slice)
+redis.call('BITOP', 'OR', TMP, PULSES[slice + 1], PULSES[(slice + 4) % 5 + 1])
+redis.call('BITOP', 'AND', TMP, TMP, LINE)
 
 -- While lost places may still return, nobody behind them is let in.
 local stop = math.huge
-if tonumber(meta[14]) > 0 and now < tonumber(meta[15]) then stop = meta[13] - base end
+if tonumber(gap_to) > 0 and now < tonumber(gap_opens) then stop = gap_from - base end
 
+-- Takes present places out of the line, a chunk of bytes at a time.
 local CHUNK = 1024
 local admitted = {}
-local head_byte = math.floor((meta[7] - base) / 8)
-local at = redis.call('BITPOS', KEYS[6], 1, head_byte)
+local head_byte = math.floor((head - base) / 8)
+local at = redis.call('BITPOS', TMP, 1, head_byte)
 while at >= 0 and at < stop and #admitted < room do
   local byte = math.floor(at / 8)
-  local present = redis.call('GETRANGE', KEYS[6], byte, byte + CHUNK - 1)
-  local line = redis.call('GETRANGE', KEYS[2], byte, byte + CHUNK - 1)
+  local present = redis.call('GETRANGE', TMP, byte, byte + CHUNK - 1)
+  local line = redis.call('GETRANGE', LINE, byte, byte + CHUNK - 1)
   local rebuilt, copied = {}, 0
   local i = string.find(present, '[^%z]')
   while i and #admitted < room do
@@ -87,30 +104,30 @@ while at >= 0 and at < stop and #admitted < room do
     copied = i
     i = string.find(present, '[^%z]', i + 1)
   end
-  redis.call('SETRANGE', KEYS[2], byte, table.concat(rebuilt))
-  at = redis.call('BITPOS', KEYS[6], 1, byte + CHUNK)
+  redis.call('SETRANGE', LINE, byte, table.concat(rebuilt))
+  at = redis.call('BITPOS', TMP, 1, byte + CHUNK)
 end
-redis.call('DEL', KEYS[6])
+redis.call('DEL', TMP)
 if #admitted == 0 then return { 'ADMITTED', 0 } end
 
-local deadline = now + policy[4]
-local limit = deadline + policy[5]
+local deadline = now + active_ttl_ms
+local limit = deadline + hold_ttl_ms
 for i = 1, #admitted, 1000 do
   local passes, limits = {}, {}
   for j = i, math.min(i + 999, #admitted) do
     passes[#passes + 1], passes[#passes + 2] = deadline, admitted[j]
     limits[#limits + 1], limits[#limits + 2] = admitted[j], limit
   end
-  redis.call('ZADD', KEYS[4], unpack(passes))
-  redis.call('HSET', KEYS[5], unpack(limits))
+  redis.call('ZADD', PASSES, unpack(passes))
+  redis.call('HSET', LIMITS, unpack(limits))
 end
 
 waiting = waiting - #admitted
-local head = tonumber(meta[6])
-if waiting > 0 then head = base + redis.call('BITPOS', KEYS[2], 1, head_byte) end
-redis.call('HSET', KEYS[1], 'waiting', waiting, 'head', head, 'admitted_at', now)
-redis.call('HINCRBY', KEYS[1], 'admitted', #admitted)
--- Servers re-read the front of a long line each time and the rest when its version moves.
-if admitted[#admitted] - meta[7] > 100000 then redis.call('HINCRBY', KEYS[1], 'line_version', 1) end
-redis.call('HINCRBY', KEYS[1], 'passes_version', 1)
+local new_head = next_place
+if waiting > 0 then new_head = base + redis.call('BITPOS', LINE, 1, head_byte) end
+redis.call('HSET', META, 'waiting', waiting, 'head', new_head, 'admitted_at', now)
+redis.call('HINCRBY', META, 'admitted', #admitted)
+-- Servers always re-read the front of a long line. They re-read the rest only when its version moves.
+if admitted[#admitted] - head > 100000 then redis.call('HINCRBY', META, 'line_version', 1) end
+redis.call('HINCRBY', META, 'passes_version', 1)
 return { 'ADMITTED', #admitted }

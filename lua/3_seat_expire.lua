@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- seat_expire: overdue holds become available again, a bounded number a call.
--- version 1 | stage 3 | writes | O(most)
+-- version 2 | stage 3 | writes | O(most)
 --
 -- KEYS 1 meta       hash
 -- KEYS 2 line       bitmap  who waits
@@ -15,32 +15,50 @@
 --
 -- KEEPS a seat is in hold_ends exactly when its byte says held
 
-local meta = redis.call('HMGET', KEYS[1], 'now', 'skew', 'waiting')
-local waiting = tonumber(meta[3])
-if not waiting or (waiting > 0 and redis.call('EXISTS', KEYS[2]) == 0) then return { 'UNREADY' } end
+local META, LINE, SEATS, OWNERS, HOLD_ENDS, HELD = unpack(KEYS)
+local most = ARGV[1]
+local last_now, skew, waiting = unpack(redis.call('HMGET', META, 'now', 'skew', 'waiting'))
 
-local time = redis.call('TIME')
-local clock = time[1] * 1000 + math.floor(time[2] / 1000)
-local now = math.max(clock + meta[2], tonumber(meta[1]))
+-- shared: readiness
+-- An event is ready if it knows how many people wait and, if anyone does, has a line.
+waiting = tonumber(waiting)
+if not waiting or (waiting > 0 and redis.call('EXISTS', LINE) == 0) then return { 'UNREADY' } end
 
-local overdue = redis.call('ZRANGEBYSCORE', KEYS[5], '-inf', now, 'LIMIT', 0, ARGV[1])
-for _, seat in ipairs(overdue) do
-  local owner = redis.call('HGET', KEYS[4], seat)
+-- shared: clock
+-- The event's time never goes back: if the clock of Redis steps back, `skew` makes up for it.
+local seconds, micros = unpack(redis.call('TIME'))
+local clock = seconds * 1000 + math.floor(micros / 1000)
+local now = math.max(clock + skew, tonumber(last_now))
+
+-- shared: list of held seats
+-- Takes seats off the list of the place that holds them. `gone` is a set of seat numbers, as text.
+local function remove_from_list(place, gone)
   local kept = {}
-  for other in string.gmatch(redis.call('HGET', KEYS[6], owner) or '', '%d+') do
-    if other ~= seat then kept[#kept + 1] = other end
+  for seat in string.gmatch(redis.call('HGET', HELD, place) or '', '%d+') do
+    if not gone[seat] then kept[#kept + 1] = seat end
   end
   if #kept > 0 then
-    redis.call('HSET', KEYS[6], owner, table.concat(kept, ' '))
+    redis.call('HSET', HELD, place, table.concat(kept, ' '))
   else
-    redis.call('HDEL', KEYS[6], owner)
+    redis.call('HDEL', HELD, place)
   end
-  redis.call('SETRANGE', KEYS[3], seat - 1, 'a')
-  redis.call('HDEL', KEYS[4], seat)
-  redis.call('ZREM', KEYS[5], seat)
+end
+
+-- shared: free a seat
+-- Makes a held seat available. The caller takes it off the list of its holder.
+local function free_seat(seat)
+  redis.call('SETRANGE', SEATS, seat - 1, 'a')
+  redis.call('HDEL', OWNERS, seat)
+  redis.call('ZREM', HOLD_ENDS, seat)
+end
+
+local overdue = redis.call('ZRANGEBYSCORE', HOLD_ENDS, '-inf', now, 'LIMIT', 0, most)
+for _, seat in ipairs(overdue) do
+  remove_from_list(redis.call('HGET', OWNERS, seat), { [seat] = true })
+  free_seat(seat)
 end
 if #overdue > 0 then
-  redis.call('HINCRBY', KEYS[1], 'seats_version', 1)
-  redis.call('HSET', KEYS[1], 'now', now, 'skew', now - clock)
+  redis.call('HINCRBY', META, 'seats_version', 1)
+  redis.call('HSET', META, 'now', now, 'skew', now - clock)
 end
 return { 'EXPIRED', #overdue }

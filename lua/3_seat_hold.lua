@@ -1,6 +1,6 @@
 #!lua
 -- seat_hold: lend free seats to one visitor inside, all of them or none.
--- version 1 | stage 3 | writes | O(seats asked)
+-- version 2 | stage 3 | writes | O(seats asked)
 --
 -- KEYS 1 meta       hash
 -- KEYS 2 line       bitmap  who waits
@@ -25,31 +25,40 @@
 --
 -- KEEPS a seat is in hold_ends exactly when its byte says held; a pass lasts as long as its holds
 
+local META, LINE, POLICY, PASSES, LIMITS, SEATS, OWNERS, HOLD_ENDS, HELD = unpack(KEYS)
 local place, at_least = ARGV[1], tonumber(ARGV[2])
-local meta = redis.call('HMGET', KEYS[1], 'now', 'skew', 'waiting', 'seats', 'seats_version', 'passes_version')
-local waiting = tonumber(meta[3])
-if not waiting or (waiting > 0 and redis.call('EXISTS', KEYS[2]) == 0) then return { 'UNREADY' } end
+local last_now, skew, waiting, seats_total, seats_version, passes_version = unpack(redis.call('HMGET', META,
+  'now', 'skew', 'waiting', 'seats', 'seats_version', 'passes_version'))
 
-local time = redis.call('TIME')
-local clock = time[1] * 1000 + math.floor(time[2] / 1000)
-local now = math.max(clock + meta[2], tonumber(meta[1]))
+-- shared: readiness
+-- An event is ready if it knows how many people wait and, if anyone does, has a line.
+waiting = tonumber(waiting)
+if not waiting or (waiting > 0 and redis.call('EXISTS', LINE) == 0) then return { 'UNREADY' } end
 
-local seats, asked = {}, {}
+-- shared: clock
+-- The event's time never goes back: if the clock of Redis steps back, `skew` makes up for it.
+local seconds, micros = unpack(redis.call('TIME'))
+local clock = seconds * 1000 + math.floor(micros / 1000)
+local now = math.max(clock + skew, tonumber(last_now))
+
+seats_total = tonumber(seats_total)
+local asked, seen = {}, {}
 for i = 3, #ARGV do
   local seat = tonumber(ARGV[i])
-  if seat < 1 or seat > tonumber(meta[4]) then return { 'NO_SEAT', seat } end
-  if not asked[seat] then seats[#seats + 1] = seat end
-  asked[seat] = true
+  if seat < 1 or seat > seats_total then return { 'NO_SEAT', seat } end
+  if not seen[seat] then asked[#asked + 1] = seat end
+  seen[seat] = true
 end
 
+-- A seat whose hold is overdue is as good as free.
 local taken, free, mine, overdue_of = { 'TAKEN' }, {}, {}, {}
 local bought = 0
-for _, seat in ipairs(seats) do
-  local state = redis.call('GETRANGE', KEYS[6], seat - 1, seat - 1)
+for _, seat in ipairs(asked) do
+  local state = redis.call('GETRANGE', SEATS, seat - 1, seat - 1)
   if state == 'a' then
     free[#free + 1] = seat
   else
-    local owner = redis.call('HGET', KEYS[7], seat)
+    local owner = redis.call('HGET', OWNERS, seat)
     if state == 's' then
       if owner == place then
         bought = bought + 1
@@ -58,7 +67,7 @@ for _, seat in ipairs(seats) do
         taken[#taken + 1] = 'sold'
       end
     else
-      local deadline = tonumber(redis.call('ZSCORE', KEYS[8], seat))
+      local deadline = tonumber(redis.call('ZSCORE', HOLD_ENDS, seat))
       if deadline <= now then
         free[#free + 1] = seat
         overdue_of[seat] = owner
@@ -71,66 +80,71 @@ for _, seat in ipairs(seats) do
     end
   end
 end
-if bought == #seats then return { 'YOURS' } end
+if bought == #asked then return { 'YOURS' } end
 
-local pass = tonumber(redis.call('ZSCORE', KEYS[4], place))
-if not pass or pass <= now then return { 'NO_PASS' } end
+local pass_ends = tonumber(redis.call('ZSCORE', PASSES, place))
+if not pass_ends or pass_ends <= now then return { 'NO_PASS' } end
 if #taken > 1 then return taken end
 
-local policy = redis.call('HMGET', KEYS[3], 'hold_ttl_ms', 'seats_per_pass')
-local others, lent = {}, 0
-for seat in string.gmatch(redis.call('HGET', KEYS[9], place) or '', '%d+') do
+local hold_ttl_ms, seats_per_pass = unpack(redis.call('HMGET', POLICY, 'hold_ttl_ms', 'seats_per_pass'))
+seats_per_pass = tonumber(seats_per_pass)
+local listed, lent = {}, 0
+for seat in string.gmatch(redis.call('HGET', HELD, place) or '', '%d+') do
   seat = tonumber(seat)
   if not overdue_of[seat] then
-    others[#others + 1] = seat
-    if tonumber(redis.call('ZSCORE', KEYS[8], seat)) > now then lent = lent + 1 end
+    listed[#listed + 1] = seat
+    if tonumber(redis.call('ZSCORE', HOLD_ENDS, seat)) > now then lent = lent + 1 end
   end
 end
-if #free > 0 and lent + #free > tonumber(policy[2]) then return { 'TOO_MANY', tonumber(policy[2]) } end
+if #free > 0 and lent + #free > seats_per_pass then return { 'TOO_MANY', seats_per_pass } end
 
-local limit = tonumber(redis.call('HGET', KEYS[5], place))
-local sure = math.min(now + at_least, limit + at_least)
-local until_when = math.max(math.min(now + policy[1], limit), sure)
--- A payment may have stretched the pass beyond its limit: that is no time for one more seat.
-if #free > 0 and until_when <= now then return { 'NO_PASS' } end
+-- A hold ends at the pass's limit at the latest. Only a payment may go beyond it, by `at_least`.
+local limit = tonumber(redis.call('HGET', LIMITS, place))
+local sure = math.min(now, limit) + at_least
+local new_deadline = math.max(math.min(now + hold_ttl_ms, limit), sure)
+-- A payment may have stretched the pass beyond its limit. That is no time for one more seat.
+if #free > 0 and new_deadline <= now then return { 'NO_PASS' } end
 
 -- Nothing is refused from here on.
-local earliest, latest, changed = math.huge, pass, false
+-- shared: list of held seats
+-- Takes seats off the list of the place that holds them. `gone` is a set of seat numbers, as text.
+local function remove_from_list(place, gone)
+  local kept = {}
+  for seat in string.gmatch(redis.call('HGET', HELD, place) or '', '%d+') do
+    if not gone[seat] then kept[#kept + 1] = seat end
+  end
+  if #kept > 0 then
+    redis.call('HSET', HELD, place, table.concat(kept, ' '))
+  else
+    redis.call('HDEL', HELD, place)
+  end
+end
+
+local earliest, latest, changed = math.huge, pass_ends, false
 local function lend(seat, deadline, before)
   if deadline ~= before then
-    redis.call('ZADD', KEYS[8], deadline, seat)
+    redis.call('ZADD', HOLD_ENDS, deadline, seat)
     changed = true
   end
   earliest, latest = math.min(earliest, deadline), math.max(latest, deadline)
 end
 
 for seat, owner in pairs(overdue_of) do
-  if owner ~= place then
-    local kept = {}
-    for other in string.gmatch(redis.call('HGET', KEYS[9], owner) or '', '%d+') do
-      if tonumber(other) ~= seat then kept[#kept + 1] = other end
-    end
-    if #kept > 0 then
-      redis.call('HSET', KEYS[9], owner, table.concat(kept, ' '))
-    else
-      redis.call('HDEL', KEYS[9], owner)
-    end
-  end
+  if owner ~= place then remove_from_list(owner, { [tostring(seat)] = true }) end
 end
 for _, seat in ipairs(free) do
-  redis.call('SETRANGE', KEYS[6], seat - 1, 'h')
-  redis.call('HSET', KEYS[7], seat, place)
-  others[#others + 1] = seat
-  lend(seat, until_when)
+  redis.call('SETRANGE', SEATS, seat - 1, 'h')
+  redis.call('HSET', OWNERS, seat, place)
+  listed[#listed + 1] = seat
+  lend(seat, new_deadline)
 end
 for seat, deadline in pairs(mine) do lend(seat, math.max(deadline, sure), deadline) end
-if #free > 0 then redis.call('HSET', KEYS[9], place, table.concat(others, ' ')) end
-local seats_version, passes_version = meta[5], meta[6]
+if #free > 0 then redis.call('HSET', HELD, place, table.concat(listed, ' ')) end
 if changed then seats_version = seats_version + 1 end
-if latest > pass then
-  redis.call('ZADD', KEYS[4], latest, place)
+if latest > pass_ends then
+  redis.call('ZADD', PASSES, latest, place)
   passes_version = passes_version + 1
 end
-redis.call('HSET', KEYS[1], 'seats_version', seats_version, 'passes_version', passes_version, 'now', now,
+redis.call('HSET', META, 'seats_version', seats_version, 'passes_version', passes_version, 'now', now,
   'skew', now - clock)
 return { 'HELD', earliest, now }

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- seat_release: a visitor gives held seats back.
--- version 1 | stage 3 | writes | O(seats)
+-- version 2 | stage 3 | writes | O(seats)
 --
 -- KEYS 1 meta       hash
 -- KEYS 2 line       bitmap  who waits
@@ -18,45 +18,63 @@
 --
 -- KEEPS a seat is in hold_ends exactly when its byte says held
 
+local META, LINE, SEATS, OWNERS, HOLD_ENDS, HELD = unpack(KEYS)
 local place = ARGV[1]
-local meta = redis.call('HMGET', KEYS[1], 'now', 'skew', 'waiting', 'seats')
-local waiting = tonumber(meta[3])
-if not waiting or (waiting > 0 and redis.call('EXISTS', KEYS[2]) == 0) then return { 'UNREADY' } end
+local last_now, skew, waiting, seats_total = unpack(redis.call('HMGET', META, 'now', 'skew', 'waiting', 'seats'))
 
-local time = redis.call('TIME')
-local clock = time[1] * 1000 + math.floor(time[2] / 1000)
-local now = math.max(clock + meta[2], tonumber(meta[1]))
+-- shared: readiness
+-- An event is ready if it knows how many people wait and, if anyone does, has a line.
+waiting = tonumber(waiting)
+if not waiting or (waiting > 0 and redis.call('EXISTS', LINE) == 0) then return { 'UNREADY' } end
 
-local giving = {}
+-- shared: clock
+-- The event's time never goes back: if the clock of Redis steps back, `skew` makes up for it.
+local seconds, micros = unpack(redis.call('TIME'))
+local clock = seconds * 1000 + math.floor(micros / 1000)
+local now = math.max(clock + skew, tonumber(last_now))
+
+seats_total = tonumber(seats_total)
+local giving, given = {}, 0
 for i = 2, #ARGV do
   local seat = tonumber(ARGV[i])
-  if seat < 1 or seat > tonumber(meta[4]) then return { 'NO_SEAT', seat } end
-  local state = redis.call('GETRANGE', KEYS[3], seat - 1, seat - 1)
+  if seat < 1 or seat > seats_total then return { 'NO_SEAT', seat } end
+  local state = redis.call('GETRANGE', SEATS, seat - 1, seat - 1)
   if state == 's' then return { 'NOT_YOURS', seat, 'sold' } end
   if state == 'h' then
-    if redis.call('HGET', KEYS[4], seat) ~= place then return { 'NOT_YOURS', seat, 'held' } end
+    if redis.call('HGET', OWNERS, seat) ~= place then return { 'NOT_YOURS', seat, 'held' } end
     giving[tostring(seat)] = true
   end
 end
 
-local given, kept = 0, {}
-for seat in string.gmatch(redis.call('HGET', KEYS[6], place) or '', '%d+') do
-  if giving[seat] then
-    redis.call('SETRANGE', KEYS[3], seat - 1, 'a')
-    redis.call('HDEL', KEYS[4], seat)
-    redis.call('ZREM', KEYS[5], seat)
-    given = given + 1
+-- shared: list of held seats
+-- Takes seats off the list of the place that holds them. `gone` is a set of seat numbers, as text.
+local function remove_from_list(place, gone)
+  local kept = {}
+  for seat in string.gmatch(redis.call('HGET', HELD, place) or '', '%d+') do
+    if not gone[seat] then kept[#kept + 1] = seat end
+  end
+  if #kept > 0 then
+    redis.call('HSET', HELD, place, table.concat(kept, ' '))
   else
-    kept[#kept + 1] = seat
+    redis.call('HDEL', HELD, place)
   end
 end
+
+-- shared: free a seat
+-- Makes a held seat available. The caller takes it off the list of its holder.
+local function free_seat(seat)
+  redis.call('SETRANGE', SEATS, seat - 1, 'a')
+  redis.call('HDEL', OWNERS, seat)
+  redis.call('ZREM', HOLD_ENDS, seat)
+end
+
+for seat in pairs(giving) do
+  free_seat(seat)
+  given = given + 1
+end
 if given > 0 then
-  if #kept > 0 then
-    redis.call('HSET', KEYS[6], place, table.concat(kept, ' '))
-  else
-    redis.call('HDEL', KEYS[6], place)
-  end
-  redis.call('HINCRBY', KEYS[1], 'seats_version', 1)
-  redis.call('HSET', KEYS[1], 'now', now, 'skew', now - clock)
+  remove_from_list(place, giving)
+  redis.call('HINCRBY', META, 'seats_version', 1)
+  redis.call('HSET', META, 'now', now, 'skew', now - clock)
 end
 return { 'RELEASED', given }

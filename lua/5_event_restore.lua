@@ -1,6 +1,6 @@
 #!lua
 -- event_restore: build an event's keys, only where they are missing.
--- version 2 | stage 5 | writes | O(everything of the event)
+-- version 3 | stage 5 | writes | O(everything of the event)
 --
 -- Times come as what was left of them, so that an outage costs nobody anything.
 --
@@ -34,58 +34,70 @@
 --
 -- KEEPS everyone in the line counts as present, or the first to poll would overtake
 
-local here = redis.call('HGET', KEYS[1], 'waiting')
-if here and (tonumber(here) == 0 or redis.call('EXISTS', KEYS[2]) == 1) then return { 'PRESENT' } end
+local META, LINE, POLICY, BACK, PASSES, LIMITS, SEATS, OWNERS, VERSIONS, HOLD_ENDS, HELD = unpack(KEYS)
+local PULSES = { unpack(KEYS, 13) }
+local still_waiting = tonumber(redis.call('HGET', META, 'waiting'))
+if still_waiting and (still_waiting == 0 or redis.call('EXISTS', LINE) == 1) then return { 'PRESENT' } end
 
-local facts = cjson.decode(ARGV[1])
-local passes, holds, settled = cjson.decode(ARGV[5]), cjson.decode(ARGV[6]), cjson.decode(ARGV[7])
-local time = redis.call('TIME')
-local clock = time[1] * 1000 + math.floor(time[2] / 1000)
-local now = math.max(clock, facts.tick)
+local facts, policy, line, back = cjson.decode(ARGV[1]), cjson.decode(ARGV[2]), ARGV[3], ARGV[4]
+local passes, holds, changes = cjson.decode(ARGV[5]), cjson.decode(ARGV[6]), cjson.decode(ARGV[7])
+local skew, last_now = 0, facts.tick
+
+-- shared: clock
+-- The event's time never goes back: if the clock of Redis steps back, `skew` makes up for it.
+local seconds, micros = unpack(redis.call('TIME'))
+local clock = seconds * 1000 + math.floor(micros / 1000)
+local now = math.max(clock + skew, tonumber(last_now))
 
 redis.call('DEL', unpack(KEYS))
 
-local waiting, head = 0, facts.next
-if ARGV[3] ~= '' then
-  redis.call('SET', KEYS[2], ARGV[3])
-  waiting = redis.call('BITCOUNT', KEYS[2])
+local waiting, head, slice = 0, facts.next, 0
+if line ~= '' then
+  redis.call('SET', LINE, line)
+  waiting = redis.call('BITCOUNT', LINE)
   if waiting > 0 then
-    head = facts.base + redis.call('BITPOS', KEYS[2], 1)
-    redis.call('SET', KEYS[13], ARGV[3])
+    head = facts.base + redis.call('BITPOS', LINE, 1)
+    redis.call('SET', PULSES[slice + 1], line)
   end
 end
-if ARGV[4] ~= '' then redis.call('SET', KEYS[4], ARGV[4]) end
+if back ~= '' then redis.call('SET', BACK, back) end
 
-redis.call('SET', KEYS[7], string.rep('a', facts.seats))
+redis.call('SET', SEATS, string.rep('a', facts.seats))
 local sold = 0
-for _, message in ipairs(settled) do
-  local seat, version, place = message[1], message[2], message[3]
-  redis.call('HSET', KEYS[9], seat, version)
+for _, change in ipairs(changes) do
+  local seat, version, place = unpack(change)
+  redis.call('HSET', VERSIONS, seat, version)
   if place >= 0 then
-    redis.call('SETRANGE', KEYS[7], seat - 1, 's')
-    redis.call('HSET', KEYS[8], seat, place)
+    redis.call('SETRANGE', SEATS, seat - 1, 's')
+    redis.call('HSET', OWNERS, seat, place)
     sold = sold + 1
   end
 end
 for _, pass in ipairs(passes) do
-  redis.call('ZADD', KEYS[5], now + pass[2], pass[1])
-  redis.call('HSET', KEYS[6], pass[1], now + pass[3])
+  local place, left, limit_left = unpack(pass)
+  redis.call('ZADD', PASSES, now + left, place)
+  redis.call('HSET', LIMITS, place, now + limit_left)
 end
 for _, hold in ipairs(holds) do
-  local seat, place, left = hold[1], hold[2], hold[3]
-  redis.call('SETRANGE', KEYS[7], seat - 1, 'h')
-  redis.call('HSET', KEYS[8], seat, place)
-  redis.call('ZADD', KEYS[10], now + left, seat)
-  local others = redis.call('HGET', KEYS[11], place)
-  redis.call('HSET', KEYS[11], place, others and others .. ' ' .. seat or seat)
+  local seat, place, left = unpack(hold)
+  redis.call('SETRANGE', SEATS, seat - 1, 'h')
+  redis.call('HSET', OWNERS, seat, place)
+  redis.call('ZADD', HOLD_ENDS, now + left, seat)
+  local listed = redis.call('HGET', HELD, place)
+  redis.call('HSET', HELD, place, listed and listed .. ' ' .. seat or seat)
 end
 
-for field, value in pairs(cjson.decode(ARGV[2])) do redis.call('HSET', KEYS[3], field, value) end
-for _, field in ipairs({ 'base', 'next', 'end', 'seats', 'state', 'reason', 'gap_from', 'gap_to', 'entered', 'admitted', 'swept',
-  'left', 'returned', 'overdue', 'sweeps_skipped', 'restores', 'line_version', 'passes_version', 'seats_version' }) do
-  redis.call('HSET', KEYS[1], field, facts[field])
+for field, value in pairs(policy) do redis.call('HSET', POLICY, field, value) end
+for _, field in ipairs({ 'base', 'next', 'end', 'seats', 'state', 'reason', 'gap_from', 'gap_to', 'entered', 'admitted',
+  'swept', 'left', 'returned', 'overdue', 'sweeps_skipped', 'restores', 'line_version', 'passes_version',
+  'seats_version' }) do
+  redis.call('HSET', META, field, facts[field])
 end
-redis.call('HSET', KEYS[1], 'life', string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)'),
-  'waiting', waiting, 'head', head, 'sold', sold, 'slice', 0, 'turned', now, 'suspect', 0, 'admitted_at', 0,
-  'gap_opens', now + facts.gap_wait, 'gap_turns', 0, 'now', now, 'skew', now - clock)
+
+-- shared: life
+-- Redis takes a new replication id when it restarts and when a replica is promoted.
+local life = string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
+
+redis.call('HSET', META, 'life', life, 'waiting', waiting, 'head', head, 'sold', sold, 'slice', slice, 'turned', now,
+  'suspect', 0, 'admitted_at', 0, 'gap_opens', now + facts.gap_wait, 'gap_turns', 0, 'now', now, 'skew', now - clock)
 return { 'RESTORED' }

@@ -1,6 +1,6 @@
 #!lua
 -- policy_set: change what an operator can change live; pause, resume and close.
--- version 2 | any stage | writes | O(1)
+-- version 3 | any stage | writes | O(1)
 --
 -- KEYS 1 meta    hash
 -- KEYS 2 line    bitmap  who waits
@@ -14,19 +14,26 @@
 --
 -- KEEPS a pass lasts as long as a hold; a sync round comes before a hold ends
 
-local meta = redis.call('HMGET', KEYS[1], 'now', 'skew', 'waiting')
-local waiting = tonumber(meta[3])
-if not waiting or (waiting > 0 and redis.call('EXISTS', KEYS[2]) == 0) then return { 'UNREADY' } end
-
+local META, LINE, POLICY = unpack(KEYS)
 local seed = ARGV[1]
-if seed ~= '' and redis.call('HGET', KEYS[3], 'seed') == seed then return { 'OK' } end
+local waiting = redis.call('HGET', META, 'waiting')
+
+-- shared: readiness
+-- An event is ready if it knows how many people wait and, if anyone does, has a line.
+waiting = tonumber(waiting)
+if not waiting or (waiting > 0 and redis.call('EXISTS', LINE) == 0) then return { 'UNREADY' } end
+
+if seed ~= '' and redis.call('HGET', POLICY, 'seed') == seed then return { 'OK' } end
 
 local lowest = { interval_ms = 1, batch = 0, max_active = 0, max_queue = 0, active_ttl_ms = 1, queue_ttl_ms = 4,
   hold_ttl_ms = 1, sync_interval_ms = 1, seats_per_pass = 1 }
 local states = { open = true, paused = true, closed = true }
 local policy, changes, state, reason = {}, {}, nil, nil
-local stored = redis.call('HGETALL', KEYS[3])
-for i = 1, #stored, 2 do policy[stored[i]] = stored[i + 1] end
+local stored = redis.call('HGETALL', POLICY)
+for i = 1, #stored, 2 do
+  local field, value = stored[i], stored[i + 1]
+  policy[field] = value
+end
 
 for i = 2, #ARGV, 2 do
   local field, value = ARGV[i], ARGV[i + 1]
@@ -53,12 +60,12 @@ if tonumber(policy.sync_interval_ms) >= tonumber(policy.hold_ttl_ms) then
 end
 
 if seed ~= '' then changes[#changes + 1], changes[#changes + 2] = 'seed', seed end
-if #changes > 0 then redis.call('HSET', KEYS[3], unpack(changes)) end
+if #changes > 0 then redis.call('HSET', POLICY, unpack(changes)) end
 if state then
-  redis.call('HSET', KEYS[1], 'state', state)
-  -- A reason belongs to the pause it was given for.
+  redis.call('HSET', META, 'state', state)
+  -- A reason belongs to one pause: a new state without a reason clears the old one.
   if not reason then reason = '' end
 end
-if reason then redis.call('HSET', KEYS[1], 'reason', reason) end
-redis.call('HINCRBY', KEYS[1], 'policy_version', 1)
+if reason then redis.call('HSET', META, 'reason', reason) end
+redis.call('HINCRBY', META, 'policy_version', 1)
 return { 'OK' }

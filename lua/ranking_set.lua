@@ -1,6 +1,6 @@
 #!lua
 -- ranking_set: put absolute scores, counted in the database, into one ranking.
--- version 1 | any stage | writes | O(concerts × log ranking)
+-- version 2 | any stage | writes | O(concerts × log ranking)
 --
 -- A score counts only if it is not older than the one that is there, so late and doubled calls change nothing.
 --
@@ -15,23 +15,24 @@
 --
 -- KEEPS a concert has the newest score that was counted
 
+local RANKING, AS_OF = unpack(KEYS)
 local as_of, lasts, whole = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
 local ranked = 0
 for i = 4, #ARGV, 2 do
   local concert, score = ARGV[i], ARGV[i + 1]
-  if tonumber(redis.call('HGET', KEYS[2], concert) or 0) <= as_of then
-    redis.call('HSET', KEYS[2], concert, as_of)
+  if tonumber(redis.call('HGET', AS_OF, concert) or 0) <= as_of then
+    redis.call('HSET', AS_OF, concert, as_of)
     if score == '' then
-      redis.call('ZREM', KEYS[1], concert)
+      redis.call('ZREM', RANKING, concert)
     else
-      redis.call('ZADD', KEYS[1], score, concert)
+      redis.call('ZADD', RANKING, score, concert)
     end
     ranked = ranked + 1
   end
 end
-if whole == '1' then redis.call('HSET', KEYS[2], '*', as_of) end
+if whole == '1' then redis.call('HSET', AS_OF, '*', as_of) end
 if lasts > 0 then
-  redis.call('PEXPIRE', KEYS[1], lasts)
-  redis.call('PEXPIRE', KEYS[2], lasts)
+  redis.call('PEXPIRE', RANKING, lasts)
+  redis.call('PEXPIRE', AS_OF, lasts)
 end
 return { 'RANKED', ranked }

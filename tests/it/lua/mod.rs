@@ -2,6 +2,7 @@
 
 mod admit;
 mod block;
+mod bodies;
 mod enter;
 mod fixture;
 mod headers;
