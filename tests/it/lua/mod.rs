@@ -16,6 +16,7 @@ mod ranking;
 mod restore;
 mod seats;
 mod settle;
+mod shared;
 mod sweep;
 mod unready;
 mod walk;
