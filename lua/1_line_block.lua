@@ -2,13 +2,13 @@
 -- line_block: store a fresh block of places, bound to this life of Redis.
 -- version 2 | stage 1 | writes | O(1); O(line) in a new life
 --
--- A new life means that this Redis was restarted from a file or promoted from a replica: places given out after
--- that file was written are unknown here. They become the gap: whoever proves a place in it gets it back.
+-- A new life begins when Redis restarts from a file or a replica is promoted. This Redis may then have missed the
+-- last places that were given out. They become the gap: a visitor who proves a place in the gap gets it back.
 --
 -- KEYS 1 meta      hash
--- KEYS 2 line      bitmap  who waits
+-- KEYS 2 line      bitmap  places that wait
 -- KEYS 3 back      bitmap  places of the gap that may not return (again)
--- KEYS 4 pulse:0   bitmap  who was heard from, slice 0
+-- KEYS 4 pulse:0   bitmap  places heard from, slice 0
 -- KEYS 5 pulse:1   bitmap
 -- KEYS 6 pulse:2   bitmap
 -- KEYS 7 pulse:3   bitmap

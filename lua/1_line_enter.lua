@@ -1,22 +1,22 @@
 #!lua
 -- line_enter: visitors that arrived together take the next places in the line.
--- version 3 | stage 1 | writes | O(count / 8), and O(1) a member
+-- version 3 | stage 1 | writes | O(count / 8), and O(1) a person
 --
--- Where one place a person is allowed, everyone who asks is a member: who has a place that is alive gets it again.
+-- Where each person may have one place, the call names the people. Those whose place is alive get it again.
 --
 -- KEYS 1 meta     hash
--- KEYS 2 line     bitmap  who waits
+-- KEYS 2 line     bitmap  places that wait
 -- KEYS 3 policy   hash
--- KEYS 4 pulse:0  bitmap  who was heard from, slice 0
+-- KEYS 4 pulse:0  bitmap  places heard from, slice 0
 -- KEYS 5 pulse:1  bitmap
 -- KEYS 6 pulse:2  bitmap
 -- KEYS 7 pulse:3  bitmap
 -- KEYS 8 pulse:4  bitmap
 -- KEYS 9 back     bitmap  places of the gap that may not return (again)
 -- KEYS 10 passes  zset    place by deadline, ms
--- KEYS 11 members hash    member: the place taken last
+-- KEYS 11 members hash    person: the place taken last
 -- ARGV 1 count    int     how many ask, 1 or more
--- ARGV 2 member   bytes … as many as ask, or none where anyone may take any number of places
+-- ARGV 2 person   bytes … each person who asks; none where anyone may take any number of places
 --
 -- REPLY ENTERED first count rank place …   the first `count` newcomers are in, the rest found the line full
 -- REPLY FULL place …         as many wait as the policy allows
@@ -26,9 +26,9 @@
 -- REPLY NEED_BLOCK           the block of places is used up
 -- REPLY UNREADY              the event is not here, or only a part of it
 --
--- `place …` is one for each member: the place they have now, -1 for who has none.
+-- `place …` has one value for each person: the place they have now, or -1.
 --
--- KEEPS a place is given out once; waiting is the number of bits in the line; a member has one place that is alive
+-- KEEPS a place is given out once; waiting is the number of bits in the line; a person has one place that is alive
 
 local META, LINE, POLICY = unpack(KEYS)
 local PULSES = { unpack(KEYS, 4, 8) }

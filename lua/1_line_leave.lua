@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
--- line_leave: a visitor gives up the place or the pass, with its holds.
+-- line_leave: a visitor gives up a place in the line, or a pass with its holds.
 -- version 2 | stage 1 | writes | O(seats held)
 --
 -- KEYS 1 meta       hash
--- KEYS 2 line       bitmap  who waits
+-- KEYS 2 line       bitmap  places that wait
 -- KEYS 3 back       bitmap  places of the gap that may not return (again)
 -- KEYS 4 passes     zset    place by deadline, ms
 -- KEYS 5 limits     hash    place: latest moment its pass can be stretched to

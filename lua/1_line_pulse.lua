@@ -3,10 +3,10 @@
 -- version 2 | stage 1 | writes | O(places) + O(line) for a dense part
 --
 -- KEYS 1 meta     hash
--- KEYS 2 line     bitmap  who waits
+-- KEYS 2 line     bitmap  places that wait
 -- KEYS 3 back     bitmap  places of the gap that may not return (again)
 -- KEYS 4 tmp      bitmap
--- KEYS 5 pulse:0  bitmap  who was heard from, slice 0
+-- KEYS 5 pulse:0  bitmap  places heard from, slice 0
 -- KEYS 6 pulse:1  bitmap
 -- KEYS 7 pulse:2  bitmap
 -- KEYS 8 pulse:3  bitmap

@@ -1,26 +1,27 @@
 #!lua flags=allow-oom
--- line_sweep: turn the ring of pulse slices, drop who was silent for all of it, trim the front.
+-- line_sweep: turn the ring of pulse slices, drop places that were silent for all of it, trim the front.
 -- version 3 | stage 1 | writes | O(line)
 --
--- Time in which nobody served does not count as silence. It shows by nobody having asked for a sweep: then the slice
--- starts again, so that the pulses that waited arrive before the ring turns.
+-- Servers request sweeps continuously. A gap between requests means that nobody could be served, and such time does
+-- not count as silence: the current slice starts over, so that delayed pulses arrive before the ring turns.
 --
 -- KEYS 1 meta      hash
--- KEYS 2 line      bitmap  who waits
+-- KEYS 2 line      bitmap  places that wait
 -- KEYS 3 policy    hash
 -- KEYS 4 back      bitmap  places of the gap that may not return (again)
 -- KEYS 5 tmp       bitmap
--- KEYS 6 pulse:0   bitmap  who was heard from, slice 0
+-- KEYS 6 pulse:0   bitmap  places heard from, slice 0
 -- KEYS 7 pulse:1   bitmap
 -- KEYS 8 pulse:2   bitmap
 -- KEYS 9 pulse:3   bitmap
 -- KEYS 10 pulse:4  bitmap
 --
--- REPLY SWEPT n   turned; n were dropped
--- REPLY SKIPPED   too early, after a time without service, or more than half would go
+-- REPLY SWEPT n   the ring turned; n places were dropped
+-- REPLY SKIPPED   no place was dropped: it is too early, requests had paused, or more than half of the line would go
 -- REPLY UNREADY   the event is not here, or only a part of it
 --
--- KEEPS nobody is dropped before a full queue TTL of served silence; who polls as told is heard in one of two slices
+-- KEEPS no place is dropped before a full queue TTL of served silence; a visitor who polls on time is heard in one of
+--       two neighbouring slices
 
 local META, LINE, POLICY, BACK, TMP = unpack(KEYS)
 local PULSES = { unpack(KEYS, 6) }

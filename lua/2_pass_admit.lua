@@ -1,26 +1,26 @@
 #!lua
 -- pass_admit: end overdue passes, then let in the next visitors that are present, in order.
--- version 2 | stage 2 | writes | O(admitted) + O(line) of native bit operations
+-- version 2 | stage 2 | writes | O(passes ended + admitted) + O(line) of native bit operations
 --
 -- KEYS 1 meta      hash
--- KEYS 2 line      bitmap  who waits
+-- KEYS 2 line      bitmap  places that wait
 -- KEYS 3 policy    hash
 -- KEYS 4 passes    zset    place by deadline, ms
 -- KEYS 5 limits    hash    place: latest moment its pass can be stretched to
 -- KEYS 6 tmp       bitmap
--- KEYS 7 pulse:0   bitmap  who was heard from, slice 0
+-- KEYS 7 pulse:0   bitmap  places heard from, slice 0
 -- KEYS 8 pulse:1   bitmap
 -- KEYS 9 pulse:2   bitmap
 -- KEYS 10 pulse:3  bitmap
 -- KEYS 11 pulse:4  bitmap
 --
--- REPLY ADMITTED n        n were let in, maybe none
+-- REPLY ADMITTED n        n visitors were let in, maybe none
 -- REPLY SKIPPED wait_ms   the last admission was less than an interval ago
 -- REPLY PAUSED            an operator paused or closed the event
 -- REPLY STALE             the block of places belongs to an earlier life of this Redis
 -- REPLY UNREADY           the event is not here, or only a part of it
 --
--- KEEPS never more inside than max_active or unsold seats; absent people keep their place
+-- KEEPS admission never takes the number inside above max_active or the unsold seats; absent visitors keep their place
 
 local META, LINE, POLICY, PASSES, LIMITS, TMP = unpack(KEYS)
 local PULSES = { unpack(KEYS, 7) }

@@ -1,16 +1,16 @@
 #!lua flags=allow-oom
--- seat_expire: overdue holds become available again, a bounded number a call.
+-- seat_expire: make seats with overdue holds available again, a bounded number a call.
 -- version 2 | stage 3 | writes | O(most)
 --
 -- KEYS 1 meta       hash
--- KEYS 2 line       bitmap  who waits
+-- KEYS 2 line       bitmap  places that wait
 -- KEYS 3 seats      bytes   a, h or s for each seat
 -- KEYS 4 owners     hash    seat: place that holds or bought it
 -- KEYS 5 hold_ends  zset    seat by deadline, ms
 -- KEYS 6 held       hash    place: the seats it holds
 -- ARGV 1 most       int     seats to free in this call
 --
--- REPLY EXPIRED n   n were freed; as many as asked for means there may be more
+-- REPLY EXPIRED n   n seats were freed; if n is `most`, there may be more
 -- REPLY UNREADY     the event is not here, or only a part of it
 --
 -- KEEPS a seat is in hold_ends exactly when its byte says held

@@ -3,7 +3,7 @@
 -- version 2 | stage 3 | writes | O(seats asked)
 --
 -- KEYS 1 meta       hash
--- KEYS 2 line       bitmap  who waits
+-- KEYS 2 line       bitmap  places that wait
 -- KEYS 3 policy     hash
 -- KEYS 4 passes     zset    place by deadline, ms
 -- KEYS 5 limits     hash    place: latest moment its pass can be stretched to
@@ -16,8 +16,8 @@
 -- ARGV 3 seat       int …
 --
 -- REPLY HELD deadline now         yours now, or already was; the earliest deadline of the seats asked for
--- REPLY YOURS                     bought by this place already
--- REPLY TAKEN seat state …        held by or sold to others: each such seat and its state
+-- REPLY YOURS                     this place bought them all already
+-- REPLY TAKEN seat state …        others hold or bought some: each such seat and its state
 -- REPLY NO_PASS                   not let in, or time is over
 -- REPLY NO_SEAT seat              there is no such seat
 -- REPLY TOO_MANY most             more than one pass may hold

@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
--- seat_release: a visitor gives held seats back.
+-- seat_release: a visitor gives held seats back, all of them or none.
 -- version 2 | stage 3 | writes | O(seats)
 --
 -- KEYS 1 meta       hash
--- KEYS 2 line       bitmap  who waits
+-- KEYS 2 line       bitmap  places that wait
 -- KEYS 3 seats      bytes   a, h or s for each seat
 -- KEYS 4 owners     hash    seat: place that holds or bought it
 -- KEYS 5 hold_ends  zset    seat by deadline, ms
@@ -11,8 +11,8 @@
 -- ARGV 1 place      int
 -- ARGV 2 seat       int …
 --
--- REPLY RELEASED n            n were given back; a seat that was free already counts as done
--- REPLY NOT_YOURS seat state  someone else holds or bought it, or this place bought it
+-- REPLY RELEASED n            n seats were given back; seats that were free already do not count
+-- REPLY NOT_YOURS seat state  someone else holds it, or it is sold
 -- REPLY NO_SEAT seat          there is no such seat
 -- REPLY UNREADY               the event is not here, or only a part of it
 --

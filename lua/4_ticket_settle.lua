@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
 -- ticket_settle: tell Redis what PostgreSQL sold or took back.
--- version 3 | stage 4 | writes | O(messages)
+-- version 3 | stage 4 | writes | O(changes)
 --
--- A message counts only if its version is greater than the seat's, so late and doubled ones change nothing. Seats of one
--- order come in one call: the first of them ends the buyer's other holds.
+-- A change counts only if its version is greater than the seat's, so late and repeated changes do nothing. All seats
+-- of an order come in one call: the first of them ends the buyer's other holds.
 --
 -- KEYS 1 meta        hash
--- KEYS 2 line        bitmap  who waits
+-- KEYS 2 line        bitmap  places that wait
 -- KEYS 3 back        bitmap  places of the gap that may not return (again)
 -- KEYS 4 passes      zset    place by deadline, ms
 -- KEYS 5 limits      hash    place: latest moment its pass can be stretched to
@@ -15,9 +15,9 @@
 -- KEYS 8 versions    hash    seat: version of its last sale or cancel
 -- KEYS 9 hold_ends   zset    seat by deadline, ms
 -- KEYS 10 held       hash    place: the seats it holds
--- ARGV 1 message     seat version sold|available place …   four words each
+-- ARGV 1 change      seat version sold|available place …   four words each
 --
--- REPLY SETTLED n unsold   n messages were news; so many seats are unsold now
+-- REPLY SETTLED n unsold   n changes were new; `unsold` seats are unsold now
 -- REPLY UNREADY            the event is not here, or only a part of it
 --
 -- KEEPS sold is the number of seats whose byte says sold; a buyer is neither waiting nor inside

@@ -2,10 +2,10 @@
 -- event_restore: build an event's keys, only where they are missing.
 -- version 3 | stage 5 | writes | O(everything of the event)
 --
--- Times come as what was left of them, so that an outage costs nobody anything.
+-- Deadlines come as the time that was left, so nobody loses time to an outage.
 --
 -- KEYS 1 meta        hash
--- KEYS 2 line        bitmap  who waits
+-- KEYS 2 line        bitmap  places that wait
 -- KEYS 3 policy      hash
 -- KEYS 4 back        bitmap  places of the gap that may not return (again)
 -- KEYS 5 passes      zset    place by deadline, ms
@@ -16,7 +16,7 @@
 -- KEYS 10 hold_ends  zset    seat by deadline, ms
 -- KEYS 11 held       hash    place: the seats it holds
 -- KEYS 12 tmp        bitmap
--- KEYS 13 pulse:0    bitmap  who was heard from, slice 0
+-- KEYS 13 pulse:0    bitmap  places heard from, slice 0
 -- KEYS 14 pulse:1    bitmap
 -- KEYS 15 pulse:2    bitmap
 -- KEYS 16 pulse:3    bitmap
@@ -27,7 +27,7 @@
 -- ARGV 4 back        bytes   bitmap from facts.base on
 -- ARGV 5 passes      json    [place, ms left, ms left to its limit] …
 -- ARGV 6 holds       json    [seat, place, ms left] …
--- ARGV 7 settled     json    [seat, version, place], place -1 for a seat taken back …
+-- ARGV 7 changes     json    [seat, version, place] …, the last one of each seat; place -1: taken back
 --
 -- REPLY RESTORED   built
 -- REPLY PRESENT    it was there, nothing was changed

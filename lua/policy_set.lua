@@ -3,12 +3,13 @@
 -- version 3 | any stage | writes | O(1)
 --
 -- KEYS 1 meta    hash
--- KEYS 2 line    bitmap  who waits
+-- KEYS 2 line    bitmap  places that wait
 -- KEYS 3 policy  hash
--- ARGV 1 seed    text    of the configuration: applied once, so that live changes outlast a restart; empty from an operator
--- ARGV 2 change  field value …   settings, state, and reason: what visitors are told about a pause
+-- ARGV 1 seed    text    names a configuration: each is applied once, so that live changes outlast a restart; empty
+--                        when an operator asks
+-- ARGV 2 change  field value …   settings, state, and reason: what pages tell visitors about a pause
 --
--- REPLY OK             as asked
+-- REPLY OK             done, or this seed was applied before
 -- REPLY REFUSED rule   the rule that would be broken; nothing was changed
 -- REPLY UNREADY        the event is not here, or only a part of it
 --

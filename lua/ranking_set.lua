@@ -2,16 +2,16 @@
 -- ranking_set: put absolute scores, counted in the database, into one ranking.
 -- version 2 | any stage | writes | O(concerts × log ranking)
 --
--- A score counts only if it is not older than the one that is there, so late and doubled calls change nothing.
+-- A score counts only if it is not older than the stored one, so late and repeated calls change nothing.
 --
 -- KEYS 1 ranking   zset   concert by score
 -- KEYS 2 as_of     hash   concert: when its score was counted, ms; `*`: when all of them were
 -- ARGV 1 as_of     int    ms, by the clock of the database
--- ARGV 2 lasts     int    ms until the ranking is of no use any more; 0: always of use
+-- ARGV 2 lasts     int    ms until Redis may drop the ranking; 0: never
 -- ARGV 3 whole     int    1: all concerts are here, so that the ranking counts as built; 0: only some
 -- ARGV 4 concert   concert score …   two words each; an empty score takes the concert out
 --
--- REPLY RANKED n   n of them were not older than what was there
+-- REPLY RANKED n   n of the scores were not older than the stored ones
 --
 -- KEEPS a concert has the newest score that was counted
 
