@@ -26,12 +26,13 @@ impl Bench<'_> {
     pub async fn lines(&mut self, small: u32, middle: u32, large: u32) -> Outcome<()> {
         // Enough that admission, at its default pace, never runs out of seats.
         let settings = [("ZTICKET_SEAT_TOTAL_COUNT", 50_000)];
+        let this = self.programs.zticket.as_path();
         self.say("filling the lines");
-        let (small_stack, small_name) = (self.stack("small", &settings).await?, short(small));
+        let (small_stack, small_name) = (self.stack(this, "small", &settings).await?, short(small));
         let small_tokens = self.fill(&small_stack, small).await?;
-        let (middle_stack, middle_name) = (self.stack("middle", &settings).await?, short(middle));
+        let (middle_stack, middle_name) = (self.stack(this, "middle", &settings).await?, short(middle));
         let middle_tokens = self.fill(&middle_stack, middle).await?;
-        let (large_stack, large_name) = (self.stack("large", &settings).await?, short(large));
+        let (large_stack, large_name) = (self.stack(this, "large", &settings).await?, short(large));
         let large_tokens = self.fill(&large_stack, large).await?;
         let obvious = Obvious::new(self.programs, self.files).await?;
         let obvious_tokens = self.padded(obvious.fill(middle, self.tokens.min(middle)).await?)?;

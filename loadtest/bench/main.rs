@@ -157,8 +157,8 @@ impl<'a> Bench<'a> {
         eprintln!("bench: {:>4} s  {what}", self.started.elapsed().as_secs());
     }
 
-    async fn stack(&self, name: &str, settings: &[(&'static str, u64)]) -> Outcome<Stack<'a>> {
-        Stack::new(self.programs, self.postgres, self.files, name, settings).await
+    async fn stack(&self, zticket: &'a Path, name: &str, settings: &[(&'static str, u64)]) -> Outcome<Stack<'a>> {
+        Stack::new(self.programs, zticket, self.postgres, self.files, name, settings).await
     }
 
     async fn load(&mut self, side: &Side, pressure: Pressure, tokens: Tokens) -> Outcome<Run> {

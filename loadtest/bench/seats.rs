@@ -1,6 +1,6 @@
 //! Inside: the seat map, holding and buying.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::load::{Pressure, Run, Series, Side, Tokens, pgbench};
 use crate::report::{self, Target};
@@ -10,7 +10,7 @@ use crate::{Bench, Outcome};
 impl<'a> Bench<'a> {
     /// The seat map of a hall.
     pub async fn seats(&mut self) -> Outcome<()> {
-        let stack = self.stack("seats", &[("ZTICKET_SEAT_TOTAL_COUNT", 1000)]).await?;
+        let stack = self.stack(&self.programs.zticket, "seats", &[("ZTICKET_SEAT_TOTAL_COUNT", 1000)]).await?;
         let tokens = self.fill(&stack, 1000).await?;
         let server = stack.serve().await?;
         let side = |kind| Side::new(kind, "1,000 seats", &server, &tokens);
@@ -21,14 +21,14 @@ impl<'a> Bench<'a> {
     }
 
     /// A stack with that many visitors inside, and their tokens: number n for seat n.
-    async fn inside(&self, name: &str, visitors: u32) -> Outcome<(Stack<'a>, PathBuf, Server)> {
+    async fn inside(&self, zticket: &'a Path, name: &str, visitors: u32) -> Outcome<(Stack<'a>, PathBuf, Server)> {
         let all = u64::from(visitors);
         let settings = [
             ("ZTICKET_SEAT_TOTAL_COUNT", all),
             ("ZTICKET_ADMISSION_BATCH_SIZE", all),
             ("ZTICKET_ADMISSION_MAX_ACTIVE_USERS", all),
         ];
-        let stack = self.stack(name, &settings).await?;
+        let stack = self.stack(zticket, name, &settings).await?;
         let tokens = stack.fill(visitors, visitors, true).await?;
         let server = stack.serve().await?;
         Ok((stack, tokens, server))
@@ -39,7 +39,7 @@ impl<'a> Bench<'a> {
         let (mut ceiling, mut holds) = (Series::default(), Series::default());
         let visitors = self.buyers * 2;
         for _ in 0..self.rounds {
-            let (stack, tokens, server) = self.inside("hold", visitors).await?;
+            let (stack, tokens, server) = self.inside(&self.programs.zticket, "hold", visitors).await?;
             let side = |kind| Side::new(kind, "free seats", &server, &tokens);
             self.warm_up(&side("hold")).await?;
             let seconds = self.pressure.seconds.min(2);
@@ -56,7 +56,7 @@ impl<'a> Bench<'a> {
     pub async fn purchases(&mut self) -> Outcome<()> {
         let (mut purchases, mut inserts) = (Series::default(), Series::default());
         for _ in 0..self.rounds {
-            let (stack, tokens, server) = self.inside("buy", self.buyers).await?;
+            let (stack, tokens, server) = self.inside(&self.programs.zticket, "buy", self.buyers).await?;
             let side = Side::new("buy", "free seats", &server, &tokens);
             let warm = self.warm_up(&side).await?;
             let seconds = self.pressure.seconds.max(2);

@@ -170,10 +170,10 @@ impl Server {
     }
 }
 
-/// ZTicket with a Redis and a database of its own.
+/// A build of ZTicket with a Redis and a database of its own.
 pub struct Stack<'a> {
     name: String,
-    programs: &'a Programs,
+    zticket: &'a Path,
     files: &'a Path,
     settings: Vec<(&'static str, String)>,
     pub redis: Redis,
@@ -182,7 +182,8 @@ pub struct Stack<'a> {
 
 impl<'a> Stack<'a> {
     pub async fn new(
-        programs: &'a Programs,
+        programs: &Programs,
+        zticket: &'a Path,
         postgres: &Postgres,
         files: &'a Path,
         name: &str,
@@ -191,11 +192,11 @@ impl<'a> Stack<'a> {
         let redis = Redis::start(programs, files, name).await?;
         let database_url = postgres.create(name).await?;
         let settings = settings.iter().map(|(name, value)| (*name, value.to_string())).collect();
-        Ok(Self { name: name.to_owned(), programs, files, settings, redis, database_url })
+        Ok(Self { name: name.to_owned(), zticket, files, settings, redis, database_url })
     }
 
     fn command(&self) -> Command {
-        let mut command = Command::new(&self.programs.zticket);
+        let mut command = Command::new(self.zticket);
         // Settings of the shell this runs in are not those that are measured.
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ZTICKET_")) {
             command.env_remove(name);
