@@ -103,6 +103,11 @@ impl Series {
         self.0.is_empty()
     }
 
+    /// Run by run.
+    pub fn rates(&self) -> Vec<f64> {
+        self.0.iter().map(|run| run.rate).collect()
+    }
+
     pub fn rate(&self) -> f64 {
         median(self.0.iter().map(|run| run.rate))
     }

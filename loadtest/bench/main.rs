@@ -1,6 +1,7 @@
 //! `make bench`: how fast ZTicket is, beside its ceiling, the obvious way, and PostgreSQL alone. Everything is started
 //! here, on 127.0.0.1, and ends with this program. The table goes to stdout, progress to stderr.
 
+mod beside;
 mod lines;
 mod load;
 #[path = "../process.rs"]
@@ -8,6 +9,7 @@ mod process;
 mod report;
 mod seats;
 mod stack;
+mod verdict;
 
 use std::collections::HashSet;
 use std::fs;
@@ -15,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
+use beside::Beside;
 use clap::{Parser, ValueEnum};
 use load::{Pressure, Run, Series, Side, Tokens, wrk};
 use report::{Report, Target};
@@ -25,7 +28,8 @@ pub type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 const RESULTS: &str = "loadtest/results";
 
-/// Measures ZTicket side by side with its ceiling and the obvious way. Needs the services of scripts/bench.
+/// Measures ZTicket side by side with its ceiling and the obvious way, or with another build. Needs the services of
+/// scripts/bench.
 #[derive(Parser)]
 struct Cli {
     /// Under two minutes: less certain figures, and fewer rows without a target
@@ -50,6 +54,11 @@ struct Cli {
     /// A part by itself
     #[arg(long, value_delimiter = ',')]
     only: Vec<Part>,
+    /// Compare this build with another zticket binary instead: requests, start and memory. The two take turns, with a
+    /// line of the middle length. Prints a table and keeps no figures; exits with 1 if this build is worse or requests
+    /// failed
+    #[arg(long, value_name = "BINARY")]
+    beside: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -69,11 +78,7 @@ async fn main() -> ExitCode {
         outcome = interrupted() => outcome,
     };
     match outcome {
-        Ok(0) => ExitCode::SUCCESS,
-        Ok(errors) => {
-            eprintln!("bench: {errors} requests went wrong");
-            ExitCode::FAILURE
-        }
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("bench: {error}");
             ExitCode::FAILURE
@@ -81,7 +86,7 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn interrupted() -> Outcome<u64> {
+async fn interrupted() -> Outcome<()> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut hangup = signal(SignalKind::hangup())?;
@@ -93,14 +98,13 @@ async fn interrupted() -> Outcome<u64> {
     Err("interrupted".into())
 }
 
-/// Returns how many requests went wrong.
-async fn run(cli: Cli) -> Outcome<u64> {
+async fn run(cli: Cli) -> Outcome<()> {
     let &[small, middle, large] = cli.waiting.as_slice() else { return Err("--waiting takes three lengths".into()) };
     let programs = Programs::find()?;
     let postgres = Postgres::find()?;
     // Beside the programs, so that it is on the disk they are on.
-    let beside = programs.zticket.parent().ok_or("zticket is nowhere")?;
-    let files = tempfile::Builder::new().prefix("bench-").tempdir_in(beside)?;
+    let folder = programs.zticket.parent().ok_or("zticket is nowhere")?;
+    let files = tempfile::Builder::new().prefix("bench-").tempdir_in(folder)?;
     let mut bench = Bench {
         quick: cli.quick,
         rounds: cli.rounds.unwrap_or(if cli.quick { 3 } else { 5 }),
@@ -120,9 +124,13 @@ async fn run(cli: Cli) -> Outcome<u64> {
         errors: 0,
         started: Instant::now(),
     };
-    for part in Part::value_variants() {
+    let all = Part::value_variants().iter().copied();
+    let parts: Vec<Part> = all.filter(|part| cli.only.is_empty() || cli.only.contains(part)).collect();
+    if let Some(other) = &cli.beside {
+        return Beside::new(bench, other)?.run(&parts, middle).await;
+    }
+    for part in parts {
         match part {
-            _ if !cli.only.is_empty() && !cli.only.contains(part) => {}
             Part::Lines => bench.lines(small, middle, large).await?,
             Part::Seats => bench.seats().await?,
             Part::Holds => bench.holds().await?,
@@ -131,7 +139,7 @@ async fn run(cli: Cli) -> Outcome<u64> {
     }
     bench.report.figure("errors", bench.errors as f64, None, report::count, Target::AtMost(0.0));
     bench.publish().await?;
-    Ok(bench.errors)
+    bench.verify()
 }
 
 struct Bench<'a> {
@@ -178,6 +186,14 @@ impl<'a> Bench<'a> {
         self.runs += 1;
         let start = self.runs.wrapping_mul(7_654_321) % self.tokens.max(1);
         self.load(side, Pressure { seconds, ..self.pressure }, Tokens::From(start)).await
+    }
+
+    /// Fails if requests did.
+    fn verify(&self) -> Outcome<()> {
+        match self.errors {
+            0 => Ok(()),
+            errors => Err(format!("{errors} requests went wrong").into()),
+        }
     }
 
     /// Runs the sides in turns, A B C A B C …, so that whatever changes on the machine meanwhile changes for all.

@@ -68,13 +68,16 @@ impl Report {
     }
 
     pub fn table(&self) -> String {
-        let head = ["", "this", "beside", "ratio", "p50", "p99", "target", "met"].map(str::to_owned);
-        let line = |cells: &[String; 8]| format!("| {} |\n", cells.join(" | "));
-        let mut table = line(&head);
-        table.push_str("|---|--:|--:|--:|--:|--:|--:|---|\n");
-        self.rows.iter().for_each(|row| table.push_str(&line(row)));
-        table
+        table(["", "this", "beside", "ratio", "p50", "p99", "target", "met"], &self.rows)
     }
+}
+
+pub fn table(head: [&str; 8], rows: &[[String; 8]]) -> String {
+    let line = |cells: &[String; 8]| format!("| {} |\n", cells.join(" | "));
+    let mut table = line(&head.map(str::to_owned));
+    table.push_str("|---|--:|--:|--:|--:|--:|--:|---|\n");
+    rows.iter().for_each(|row| table.push_str(&line(row)));
+    table
 }
 
 pub fn rate(per_second: f64) -> String {

@@ -21,7 +21,7 @@ impl<'a> Bench<'a> {
     }
 
     /// A stack with that many visitors inside, and their tokens: number n for seat n.
-    async fn inside(&self, zticket: &'a Path, name: &str, visitors: u32) -> Outcome<(Stack<'a>, PathBuf, Server)> {
+    pub async fn inside(&self, zticket: &'a Path, name: &str, visitors: u32) -> Outcome<(Stack<'a>, PathBuf, Server)> {
         let all = u64::from(visitors);
         let settings = [
             ("ZTICKET_SEAT_TOTAL_COUNT", all),
@@ -63,11 +63,7 @@ impl<'a> Bench<'a> {
             let run = self.load_once(&side, self.buyers, seconds).await?;
             server.stop().await?;
             purchases.add(&run);
-            let sold: u64 = ask(&stack.database_url, "SELECT count(*)::text AS answer FROM tickets").await?.parse()?;
-            let told = warm.good() + run.good();
-            if sold < told {
-                return Err(format!("{told} buyers were told that they have a ticket, {sold} have one").into());
-            }
+            check_sold(&stack, warm.good() + run.good()).await?;
             execute(&stack.database_url, "CREATE TABLE like_tickets (LIKE tickets INCLUDING ALL)").await?;
             let pressure = Pressure { seconds, ..self.pressure };
             let rate = pgbench(self.programs, self.files, &stack.database_url, pressure).await?;
@@ -80,14 +76,23 @@ impl<'a> Bench<'a> {
     }
 
     /// The first tenth of the tokens, once.
-    async fn warm_up(&mut self, side: &Side) -> Outcome<Run> {
+    pub async fn warm_up(&mut self, side: &Side) -> Outcome<Run> {
         let count = self.buyers / 10;
         self.load(side, Pressure { seconds: 1, ..self.pressure }, Tokens::Once(0, count)).await
     }
 
     /// The tokens the warm-up has left, once, for at most so long.
-    async fn load_once(&mut self, side: &Side, visitors: u32, seconds: u64) -> Outcome<Run> {
+    pub async fn load_once(&mut self, side: &Side, visitors: u32, seconds: u64) -> Outcome<Run> {
         let used = self.buyers / 10;
         self.load(side, Pressure { seconds, ..self.pressure }, Tokens::Once(used, visitors - used)).await
     }
+}
+
+/// Fails if fewer tickets are in the database than buyers were told of.
+pub async fn check_sold(stack: &Stack<'_>, told: u64) -> Outcome<()> {
+    let sold: u64 = ask(&stack.database_url, "SELECT count(*)::text AS answer FROM tickets").await?.parse()?;
+    if sold < told {
+        return Err(format!("{told} buyers were told that they have a ticket, {sold} have one").into());
+    }
+    Ok(())
 }
