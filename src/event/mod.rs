@@ -1,0 +1,155 @@
+//! What a server knows about each event: facts from the database, and its latest copy of the state in Redis. Knows the
+//! stores.
+
+pub mod catalogue;
+pub mod facts;
+pub mod fetch;
+pub mod per_event;
+pub mod pulses;
+pub mod ranks;
+pub mod snapshot;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use chrono::Utc;
+use tokio::sync::{Mutex, Semaphore, watch};
+
+use crate::base::error::Error;
+use crate::base::hall::Hall;
+use crate::base::ids::{EventId, Place, SeatNumber};
+use crate::base::token::{Claim, Signer, Token};
+use crate::event::facts::{Booking, Facts};
+use crate::event::pulses::Pulses;
+use crate::event::snapshot::Snapshot;
+use crate::store::Stores;
+use crate::store::redis::keys::Keys;
+
+/// How long an event is kept fresh after someone asked about it.
+const HOT: Duration = Duration::from_secs(30);
+/// Most requests that wait for a snapshot of one event: while Redis is away, a crowd of them would wait in vain.
+const MOST_WAITING: usize = 1000;
+
+pub struct Event {
+    pub id: EventId,
+    pub seats: Vec<Seat>,
+    pub hall: Hall,
+    pub keys: Keys,
+    pub pulses: Pulses,
+    /// The latest snapshot, however old.
+    pub snapshot: ArcSwapOption<Snapshot>,
+    /// Changes when a snapshot has something new for visitors with a token.
+    pub news: watch::Sender<()>,
+    /// Room for requests that wait for a snapshot.
+    pub waiting: Arc<Semaphore>,
+    /// Held during a fetch, so that all waiting requests share it.
+    fetching: Mutex<()>,
+    signer: Signer,
+    facts: ArcSwap<Facts>,
+    asked: AtomicU64,
+}
+
+pub struct Seat {
+    pub label: String,
+    pub price: i64,
+}
+
+impl Event {
+    pub fn new(id: EventId, seats: Vec<Seat>, hall: Hall, signer: Signer, facts: Facts) -> Self {
+        Self {
+            id,
+            seats,
+            hall,
+            keys: Keys::new(id),
+            pulses: Pulses::default(),
+            snapshot: ArcSwapOption::empty(),
+            news: watch::Sender::new(()),
+            waiting: Arc::new(Semaphore::new(MOST_WAITING)),
+            fetching: Mutex::new(()),
+            signer,
+            facts: ArcSwap::from_pointee(facts),
+            asked: AtomicU64::new(0),
+        }
+    }
+
+    pub fn sign(&self, place: Place) -> Token {
+        self.signer.sign(place)
+    }
+
+    /// The token, if it is a genuine one of this event.
+    pub fn verify(&self, claim: Claim) -> Option<Token> {
+        self.signer.verify(claim)
+    }
+
+    /// The token written here, if it is a genuine one of this event.
+    pub fn token(&self, text: &str) -> Option<Token> {
+        self.verify(Claim::parse(text)?)
+    }
+
+    pub fn seat(&self, number: SeatNumber) -> Option<&Seat> {
+        self.seats.get(number.index()?)
+    }
+
+    pub fn facts(&self) -> Arc<Facts> {
+        self.facts.load_full()
+    }
+
+    pub fn set_facts(&self, facts: Facts) {
+        self.facts.store(Arc::new(facts));
+    }
+
+    /// Whether it can be booked now, by this server's clock.
+    pub fn booking(&self) -> Booking {
+        self.facts.load().booking(Utc::now())
+    }
+
+    /// The price of these seats together. `None`: the event has no such seat.
+    pub fn total(&self, seats: &[SeatNumber]) -> Option<i64> {
+        seats.iter().map(|seat| Some(self.seat(*seat)?.price)).sum()
+    }
+
+    /// The lowest and the highest price.
+    pub fn prices(&self) -> Option<(i64, i64)> {
+        let prices = || self.seats.iter().map(|seat| seat.price);
+        prices().min().zip(prices().max())
+    }
+
+    /// Someone asked about it: keep its snapshot fresh.
+    pub fn asked(&self) {
+        let now = uptime().as_secs() + 1;
+        // Written at most once a second, so that the cache line stays shared.
+        if self.asked.load(Ordering::Relaxed) != now {
+            self.asked.store(now, Ordering::Relaxed);
+        }
+    }
+
+    pub fn hot(&self) -> bool {
+        let asked = self.asked.load(Ordering::Relaxed);
+        asked != 0 && uptime().as_secs() + 1 - asked <= HOT.as_secs()
+    }
+
+    /// Fetches a snapshot and keeps it, unless another caller did so since `since`.
+    pub async fn refresh(&self, stores: &Stores, since: Instant) -> Result<Arc<Snapshot>, Error> {
+        let _fetching = self.fetching.lock().await;
+        let old = self.snapshot.load_full();
+        if let Some(snapshot) = old.as_ref().filter(|snapshot| snapshot.taken >= since) {
+            return Ok(snapshot.clone());
+        }
+        let mut conn = stores.redis.get().await?;
+        let snapshot = Arc::new(fetch::fetch(&mut conn, &self.keys, old.as_deref()).await?);
+        self.snapshot.store(Some(snapshot.clone()));
+        if old.is_none_or(|old| old.meta.news() != snapshot.meta.news()) {
+            self.news.send_replace(());
+        }
+        snapshot.observe(&stores.metrics, self.id);
+        Ok(snapshot)
+    }
+}
+
+/// Since the first call.
+fn uptime() -> Duration {
+    static START: OnceLock<Instant> = OnceLock::new();
+    START.get_or_init(Instant::now).elapsed()
+}

@@ -1,0 +1,363 @@
+//! People who can pay: signing up, their keys, their balance. Money moves only in single database statements, each of which
+//! writes the ledger too.
+
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+use futures_util::FutureExt;
+use quick_cache::sync::Cache;
+use serde::Serialize;
+use uuid::Uuid;
+
+use crate::base::error::Error;
+use crate::base::ids::{OrderId, PersonId, TicketId};
+use crate::base::paging::{Page, PageOf};
+use crate::store::db::people::{ChargeRow, MovementRow, PaymentRow, PersonRow};
+use crate::store::db::pool::Pool;
+use crate::store::gather::{Batch, Capacity, Gather};
+use crate::store::{Stores, db};
+
+const LONGEST_NAME: usize = 50;
+/// Of one charge, in whole units of the currency.
+pub const LARGEST_CHARGE: i64 = 10_000_000;
+/// No charge takes a balance above this. A refund may.
+const HIGHEST_BALANCE: i64 = 1_000_000_000;
+const LONGEST_IDEMPOTENCY_KEY: usize = 100;
+/// Charges wait here rather than for a connection: each is one statement, and those of one person take turns anyway.
+const CHARGING: Capacity = Capacity { waiting: 10_000, together: 1, at_once: 4 };
+const LOOKING_UP: Capacity = Capacity { waiting: 10_000, together: 200, at_once: 1 };
+const KEY_PREFIX: &str = "zt_";
+/// Keys that a server remembers, so that not every request asks the database. Keys do not change.
+const KEYS_REMEMBERED: usize = 100_000;
+const NO_SUCH_KEY: Error =
+    Error::Unauthorized("There is no such API key. Send the key you were given at sign-up as Authorization: Bearer.");
+
+pub struct People {
+    stores: Arc<Stores>,
+    currency: String,
+    charger: Gather<Charge, ChargeRow>,
+    key_finder: Gather<KeyHash, Option<PersonId>>,
+    /// API keys of people who came by lately.
+    keys: Cache<KeyHash, PersonId>,
+}
+
+type KeyHash = [u8; 32];
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Person {
+    #[serde(rename = "userId")]
+    pub person_id: PersonId,
+    pub name: String,
+    /// Shown once, after signing up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub api_key: Option<String>,
+    pub balance: i64,
+    pub currency: String,
+    pub created_at: DateTime<Utc>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Balance {
+    pub balance: i64,
+    pub currency: String,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Charged {
+    pub charge_id: i64,
+    pub amount: i64,
+    /// After it.
+    pub balance: i64,
+    pub currency: String,
+    pub charged_at: DateTime<Utc>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Movement {
+    pub movement_id: i64,
+    pub kind: String,
+    pub amount: i64,
+    /// After it.
+    pub balance: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub order_id: Option<OrderId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ticket_id: Option<TicketId>,
+    pub moved_at: DateTime<Utc>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Payment {
+    /// A payment has the number of its order.
+    pub payment_id: OrderId,
+    pub order_id: OrderId,
+    pub amount: i64,
+    pub refunded: i64,
+    pub currency: String,
+    pub status: &'static str,
+    pub paid_at: DateTime<Utc>,
+}
+
+/// What a person goes by: trimmed, not empty, printable.
+pub struct Name(String);
+
+impl Name {
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let name = text.trim();
+        let length = name.chars().count();
+        if length == 0 || length > LONGEST_NAME || name.chars().any(char::is_control) {
+            return Err(Error::InvalidRequest(format!("name is 1 to {LONGEST_NAME} letters.")));
+        }
+        Ok(Self(name.to_owned()))
+    }
+}
+
+/// Names one charge, so that it can be repeated safely.
+#[derive(Debug, Clone)]
+pub struct IdempotencyKey(String);
+
+impl IdempotencyKey {
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let plain = text.bytes().all(|byte| byte.is_ascii_graphic());
+        if text.is_empty() || text.len() > LONGEST_IDEMPOTENCY_KEY || !plain {
+            return Err(Error::InvalidRequest(format!(
+                "Idempotency-Key is 1 to {LONGEST_IDEMPOTENCY_KEY} letters, digits and signs, a new one for each charge."
+            )));
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+/// Money to add.
+#[derive(Debug, Clone)]
+pub struct Charge {
+    person: PersonId,
+    key: IdempotencyKey,
+    amount: i64,
+}
+
+impl People {
+    /// Starts the loops that charge and look up keys.
+    pub fn start(stores: Arc<Stores>, currency: String) -> Self {
+        let (charger, charging) = charger(stores.db.clone());
+        let (key_finder, finding) = key_finder(stores.db.clone());
+        stores.spawn(charging);
+        stores.spawn(finding);
+        Self { stores, currency, charger, key_finder, keys: Cache::new(KEYS_REMEMBERED) }
+    }
+
+    /// Makes a person. The key is shown here and never again: only its hash is kept.
+    pub async fn sign_up(&self, name: Name) -> Result<Person, Error> {
+        let mut secret = [0_u8; 32];
+        getrandom::fill(&mut secret).map_err(Error::internal)?;
+        let key = key_of(secret);
+        let (id, hash) = (PersonId(Uuid::now_v7()), hash(&key));
+        let row = self
+            .stores
+            .query(move |conn| async move { db::people::create(conn, id, &name.0, &hash).await }.boxed())
+            .await?;
+        Ok(self.person(row, Some(key)))
+    }
+
+    /// The person with this key. What cannot be a key is not looked up.
+    pub async fn by_key(&self, key: &str) -> Result<PersonId, Error> {
+        if !can_be_key(key) {
+            return Err(NO_SUCH_KEY);
+        }
+        let hash = hash(key);
+        if let Some(person) = self.keys.get(&hash) {
+            return Ok(person);
+        }
+        let person = self.key_finder.ask(hash).await?.ok_or(NO_SUCH_KEY)?;
+        self.keys.insert(hash, person);
+        Ok(person)
+    }
+
+    pub async fn find(&self, person: PersonId) -> Result<Person, Error> {
+        let row = self.stores.query(move |conn| db::people::find(conn, person).boxed()).await?;
+        Ok(self.person(row.ok_or(NO_SUCH_KEY)?, None))
+    }
+
+    pub async fn balance(&self, person: PersonId) -> Result<Balance, Error> {
+        let Person { balance, currency, .. } = self.find(person).await?;
+        Ok(Balance { balance, currency })
+    }
+
+    /// Adds money, once for each key: the same key again gives the same answer.
+    pub async fn charge(&self, person: PersonId, key: IdempotencyKey, amount: i64) -> Result<Charged, Error> {
+        if !(1..=LARGEST_CHARGE).contains(&amount) {
+            return Err(Error::InvalidRequest(format!("amount is a whole number from 1 to {LARGEST_CHARGE}.")));
+        }
+        let row = self.charger.ask(Charge { person, key, amount }).await?;
+        if row.amount != amount {
+            return Err(Error::KeyReused);
+        }
+        Ok(Charged {
+            charge_id: row.id,
+            amount: row.amount,
+            balance: row.balance,
+            currency: self.currency.clone(),
+            charged_at: row.created_at,
+        })
+    }
+
+    /// The ledger of a person, newest first.
+    pub async fn movements(&self, person: PersonId, page: &Page) -> Result<PageOf<Movement>, Error> {
+        let (cursor, most) = (page.from(i64::MAX)?, page.most());
+        let rows = self.stores.query(move |conn| db::people::movements(conn, person, cursor, most).boxed()).await?;
+        let movement = |row: MovementRow| Movement {
+            movement_id: row.id,
+            kind: row.kind,
+            amount: row.amount,
+            balance: row.balance,
+            order_id: row.order_id.map(OrderId),
+            ticket_id: row.ticket_id.map(TicketId),
+            moved_at: row.created_at,
+        };
+        Ok(page.of(rows.into_iter().map(movement).collect(), |movement| movement.movement_id.to_string()))
+    }
+
+    /// What a person paid, newest first.
+    pub async fn payments(&self, person: PersonId, page: &Page) -> Result<PageOf<Payment>, Error> {
+        let (cursor, most) = (page.before_uuid()?, page.most());
+        let rows = self.stores.query(move |conn| db::people::payments(conn, person, cursor, most).boxed()).await?;
+        let payment = |row: PaymentRow| Payment {
+            payment_id: OrderId(row.order_id),
+            order_id: OrderId(row.order_id),
+            amount: row.amount,
+            refunded: row.refunded,
+            currency: self.currency.clone(),
+            status: match row.refunded {
+                0 => "PAID",
+                refunded if refunded == row.amount => "REFUNDED",
+                _ => "PARTLY_REFUNDED",
+            },
+            paid_at: row.paid_at,
+        };
+        Ok(page.of(rows.into_iter().map(payment).collect(), |payment| payment.payment_id.0.to_string()))
+    }
+
+    fn person(&self, row: PersonRow, api_key: Option<String>) -> Person {
+        Person {
+            person_id: PersonId(row.id),
+            name: row.name,
+            api_key,
+            balance: row.balance,
+            currency: self.currency.clone(),
+            created_at: row.created_at,
+        }
+    }
+}
+
+fn key_of(secret: [u8; 32]) -> String {
+    format!("{KEY_PREFIX}{}", blake3::Hash::from_bytes(secret).to_hex())
+}
+
+/// A key has 256 random bits, so a fast hash protects it as well as a slow one.
+fn hash(key: &str) -> KeyHash {
+    *blake3::hash(key.as_bytes()).as_bytes()
+}
+
+/// Whether the text has the form of a key.
+fn can_be_key(text: &str) -> bool {
+    let digit = |digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f');
+    text.strip_prefix(KEY_PREFIX).is_some_and(|secret| secret.len() == 64 && secret.bytes().all(digit))
+}
+
+/// The loop that looks keys up, many together: however many made-up ones come, sales do not wait for a connection.
+fn key_finder(pool: Pool) -> (Gather<KeyHash, Option<PersonId>>, impl Future<Output = ()>) {
+    Gather::new("looking up keys", LOOKING_UP, move |batch: Batch<KeyHash, Option<PersonId>>| {
+        let pool = pool.clone();
+        async move {
+            let hashes: Vec<&[u8]> = batch.iter().map(|(hash, _)| hash.as_slice()).collect();
+            let found = async { db::people::by_keys(&mut pool.get().await?, &hashes).await };
+            let found: Result<Vec<(Vec<u8>, Uuid)>, Error> = found.await;
+            for (hash, answer) in batch {
+                let person = found
+                    .as_ref()
+                    .map_err(Clone::clone)
+                    .map(|found| found.iter().find(|(known, _)| *known == hash).map(|(_, person)| PersonId(*person)));
+                let _ = answer.send(person);
+            }
+        }
+    })
+}
+
+/// The loop that charges.
+fn charger(pool: Pool) -> (Gather<Charge, ChargeRow>, impl Future<Output = ()>) {
+    Gather::new("charging", CHARGING, move |batch: Batch<Charge, ChargeRow>| {
+        let pool = pool.clone();
+        async move {
+            for (charge, answer) in batch {
+                let _ = answer.send(charge_or_find(&pool, charge).await);
+            }
+        }
+    })
+}
+
+/// The charge of this key, made now or earlier.
+async fn charge_or_find(pool: &Pool, charge: Charge) -> Result<ChargeRow, Error> {
+    let Charge { person, key: IdempotencyKey(key), amount } = charge;
+    let mut conn = pool.get().await?;
+    if let Some(row) = db::people::charge(&mut conn, person, &key, amount, HIGHEST_BALANCE).await? {
+        return Ok(row);
+    }
+    let found = db::people::charge_by_key(&mut conn, person, &key).await?;
+    found.ok_or_else(|| Error::BalanceLimit(format!("A balance can be charged up to {HIGHEST_BALANCE}.")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_name_is_trimmed_and_can_be_printed() {
+        assert_eq!(Name::parse("  홍길동 ").unwrap().0, "홍길동");
+        for wrong in ["", "   ", "a\nb", "\u{7f}x", &"x".repeat(51)] {
+            assert!(Name::parse(wrong).is_err(), "{wrong:?}");
+        }
+        assert!(Name::parse(&"가".repeat(50)).is_ok());
+    }
+
+    #[test]
+    fn an_idempotency_key_is_plain_and_short() {
+        assert!(IdempotencyKey::parse("5f0c-1").is_ok());
+        for wrong in ["", "a b", "ключ", &"x".repeat(101)] {
+            assert!(IdempotencyKey::parse(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_name_that_is_taken_keeps_its_bounds(text in r"(?s).{0,4}|\s{0,3}\PC{0,60}\s{0,3}") {
+            if let Ok(Name(name)) = Name::parse(&text) {
+                prop_assert!((1..=LONGEST_NAME).contains(&name.chars().count()));
+                prop_assert_eq!(name.trim(), &name);
+                prop_assert!(!name.chars().any(char::is_control));
+                prop_assert_eq!(Name::parse(&name).unwrap().0, name, "taken once, it is taken again");
+            }
+        }
+
+        #[test]
+        fn an_idempotency_key_that_is_taken_is_taken_as_it_is(text in r"[!-~]{0,110}|(?s).{0,10}") {
+            let fits = (1..=LONGEST_IDEMPOTENCY_KEY).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
+            prop_assert_eq!(IdempotencyKey::parse(&text).ok().map(|key| key.0), fits.then_some(text));
+        }
+
+        #[test]
+        fn only_what_looks_like_a_key_is_looked_up(secret: [u8; 32], at in 0..67_usize, text in r"(?s).{0,80}") {
+            let key = key_of(secret);
+            prop_assert!(can_be_key(&key));
+            prop_assert!(!can_be_key(&text));
+            prop_assert!(!can_be_key(key.split_at(at).0) && !can_be_key(&key.repeat(2)));
+            let mut wrong = key.into_bytes();
+            wrong[at] ^= 0x80;
+            prop_assert!(!can_be_key(&String::from_utf8_lossy(&wrong)));
+        }
+    }
+}

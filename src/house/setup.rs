@@ -1,0 +1,219 @@
+//! Setting up what is sold: concerts with their dates and halls, and a few examples.
+
+use chrono::{DateTime, Days, DurationRound, NaiveTime, TimeDelta, Utc};
+use diesel_async::AsyncConnection;
+use serde::Deserialize;
+
+use crate::base::error::Error;
+use crate::base::hall::Layout;
+use crate::base::ids::ConcertId;
+use crate::store::db;
+use crate::store::db::concerts::{NewConcert, NewDate};
+use crate::store::db::locks;
+use crate::store::db::pool::{Conn, Pool};
+
+const LONGEST_TITLE: usize = 200;
+const LONGEST_DESCRIPTION: usize = 5000;
+const MOST_DATES: usize = 100;
+
+/// The description of a concert.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ConcertPlan {
+    pub title: String,
+    #[serde(default)]
+    pub description: String,
+    pub booking_opens_at: DateTime<Utc>,
+    pub booking_closes_at: DateTime<Utc>,
+    pub dates: Vec<DatePlan>,
+    pub layout: Layout,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct DatePlan {
+    pub starts_at: DateTime<Utc>,
+    /// Not given: until it starts.
+    pub cancel_until: Option<DateTime<Utc>>,
+    #[serde(default)]
+    pub one_place_per_person: bool,
+}
+
+impl ConcertPlan {
+    fn check(&self) -> Result<(), Error> {
+        let refuse = |problem: String| Err(Error::InvalidRequest(problem));
+        let title = self.title.chars().count();
+        if self.title.trim().is_empty() || title > LONGEST_TITLE || self.title.chars().any(char::is_control) {
+            return refuse(format!("title is 1 to {LONGEST_TITLE} letters."));
+        }
+        // PostgreSQL stores no null, and pages show no control characters but line ends and tabs.
+        let strange = |letter: char| letter.is_control() && !matches!(letter, '\n' | '\r' | '\t');
+        if self.description.chars().count() > LONGEST_DESCRIPTION || self.description.chars().any(strange) {
+            return refuse(format!("description is {LONGEST_DESCRIPTION} letters at most."));
+        }
+        if self.booking_closes_at <= self.booking_opens_at {
+            return refuse("bookingClosesAt is after bookingOpensAt.".to_owned());
+        }
+        if self.dates.is_empty() || self.dates.len() > MOST_DATES {
+            return refuse(format!("dates is a list of 1 to {MOST_DATES}."));
+        }
+        Ok(())
+    }
+}
+
+/// Makes the default event with this many free seats, if there is no event at all. Returns whether it did.
+pub async fn ensure_default_event(pool: &Pool, seats: u32) -> Result<bool, Error> {
+    let layout = Layout::free(seats).map_err(Error::internal)?;
+    db::events::create_default(&mut pool.get().await?, &layout).await
+}
+
+/// Sets up a concert, all of it or nothing. Running servers learn of it within seconds.
+pub async fn add(pool: &Pool, plan: &ConcertPlan) -> Result<ConcertId, Error> {
+    plan.check()?;
+    pool.get().await?.transaction(async |conn| create(conn, plan).await).await
+}
+
+async fn create(conn: &mut Conn, plan: &ConcertPlan) -> Result<ConcertId, Error> {
+    let concert = NewConcert {
+        title: &plan.title,
+        description: &plan.description,
+        opens_at: plan.booking_opens_at,
+        closes_at: plan.booking_closes_at,
+    };
+    let concert = db::concerts::create(conn, &concert).await?;
+    for date in &plan.dates {
+        let date = NewDate {
+            concert_id: concert.0,
+            title: &plan.title,
+            starts_at: date.starts_at,
+            cancel_until: date.cancel_until,
+            one_place_per_person: date.one_place_per_person,
+        };
+        let event = db::concerts::create_date(conn, &date).await?;
+        db::events::furnish(conn, event, &plan.layout).await?;
+    }
+    Ok(concert)
+}
+
+/// Sets up the example concerts, unless there is any concert. Returns how many it made.
+pub async fn seed(pool: &Pool) -> Result<usize, Error> {
+    let plans = examples(Utc::now())?;
+    let mut conn = pool.get().await?;
+    conn.transaction(async |conn| {
+        locks::lock_until_commit(conn, locks::SEED_LOCK).await?;
+        if db::concerts::any(conn).await? {
+            return Ok(0);
+        }
+        for plan in &plans {
+            create(conn, plan).await?;
+        }
+        Ok(plans.len())
+    })
+    .await
+}
+
+/// A concert of `examples.json`, whose times are relative to the day it is set up.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Example {
+    title: String,
+    description: String,
+    opens_in_days: i64,
+    closes_in_days: i64,
+    dates: Vec<ExampleDate>,
+    layout: Layout,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct ExampleDate {
+    in_days: u64,
+    /// UTC.
+    at: NaiveTime,
+    #[serde(default)]
+    one_place_per_person: bool,
+}
+
+fn examples(now: DateTime<Utc>) -> Result<Vec<ConcertPlan>, Error> {
+    // Whole minutes read better.
+    let now = now.duration_trunc(TimeDelta::minutes(1)).unwrap_or(now);
+    let date = |date: ExampleDate| {
+        let day = now.date_naive().checked_add_days(Days::new(date.in_days));
+        let starts_at = day.ok_or_else(|| Error::internal("no such day"))?.and_time(date.at).and_utc();
+        let cancel_until = Some(starts_at - TimeDelta::days(1));
+        Ok(DatePlan { starts_at, cancel_until, one_place_per_person: date.one_place_per_person })
+    };
+    let plan = |example: Example| {
+        Ok(ConcertPlan {
+            title: example.title,
+            description: example.description,
+            booking_opens_at: now + TimeDelta::days(example.opens_in_days),
+            booking_closes_at: now + TimeDelta::days(example.closes_in_days),
+            dates: example.dates.into_iter().map(date).collect::<Result<_, Error>>()?,
+            layout: example.layout,
+        })
+    };
+    let examples: Vec<Example> = serde_json::from_str(include_str!("examples.json")).map_err(Error::internal)?;
+    examples.into_iter().map(plan).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_examples_are_valid_plans() {
+        for plan in examples(Utc::now()).unwrap() {
+            plan.check().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_plan_is_read_from_json_and_checked() {
+        let json = r#"{"title":"T","bookingOpensAt":"2027-01-01T10:00:00Z","bookingClosesAt":"2027-02-01T10:00:00+09:00",
+            "dates":[{"startsAt":"2027-03-01T10:00:00Z"}],
+            "layout":{"sections":[{"name":"R","price":50000,"rows":10,"seatsPerRow":20}]}}"#;
+        let plan: ConcertPlan = serde_json::from_str(json).unwrap();
+        assert!(plan.check().is_ok());
+        assert!(ConcertPlan { title: " ".to_owned(), ..plan.clone() }.check().is_err());
+        assert!(ConcertPlan { dates: Vec::new(), ..plan.clone() }.check().is_err());
+        assert!(ConcertPlan { description: "a\u{0}b".to_owned(), ..plan.clone() }.check().is_err());
+        assert!(ConcertPlan { description: "two\r\nlines".to_owned(), ..plan.clone() }.check().is_ok());
+        assert!(ConcertPlan { booking_closes_at: plan.booking_opens_at, ..plan }.check().is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn a_plan_that_is_taken_keeps_its_bounds(
+            title in r"(?s).{0,3}|\PC{0,210}",
+            description in r"(?s).{0,20}",
+            opens in -9_000_000_000_000_i64..9_000_000_000_000,
+            closes in -9_000_000_000_000_i64..9_000_000_000_000,
+            dates in 0..120_usize,
+        ) {
+            let time = |ms| DateTime::from_timestamp_millis(ms).unwrap_or_default();
+            let date = DatePlan { starts_at: time(closes), cancel_until: None, one_place_per_person: false };
+            let layout = Layout::free(10).unwrap();
+            let (booking_opens_at, booking_closes_at) = (time(opens), time(closes));
+            let dates = vec![date; dates];
+            let plan = ConcertPlan { title, description, booking_opens_at, booking_closes_at, dates, layout };
+            if plan.check().is_ok() {
+                prop_assert!((1..=LONGEST_TITLE).contains(&plan.title.chars().count()) && !plan.title.trim().is_empty());
+                prop_assert!(!plan.title.contains('\0') && !plan.description.contains('\0'));
+                prop_assert!(plan.booking_opens_at < plan.booking_closes_at);
+                prop_assert!((1..=MOST_DATES).contains(&plan.dates.len()));
+            }
+        }
+
+        #[test]
+        fn any_text_is_a_plan_or_refused_without_a_panic(text in r"(?s).{0,80}", time in r"[-+0-9TZ:.]{0,30}") {
+            prop_assert!(serde_json::from_str::<ConcertPlan>(&text).is_err());
+            let date = serde_json::json!({ "startsAt": time }).to_string();
+            if let Ok(date) = serde_json::from_str::<DatePlan>(&date) {
+                let again = serde_json::json!({ "startsAt": date.starts_at }).to_string();
+                prop_assert_eq!(serde_json::from_str::<DatePlan>(&again).unwrap().starts_at, date.starts_at);
+            }
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! A visitor's way through a sale, a file a stage. Each stage owns its state and is given what it needs.
+//!
+//! 1 `line`, 2 `admission`, 3 `seats`, 4 `tickets` (written by `seller`), 5 `settle`. `views` has the snapshots they answer
+//! from, `restore` makes an event ready in Redis from what `rebuild` plans.
+
+pub mod admission;
+pub mod entrance;
+pub mod line;
+pub mod rebuild;
+pub mod restore;
+pub mod seats;
+pub mod seller;
+pub mod settle;
+pub mod tickets;
+pub mod views;

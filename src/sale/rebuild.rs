@@ -1,0 +1,204 @@
+//! What an event's keys in Redis are to contain when they are built again: from the latest snapshot, if there is one, and
+//! from the database.
+
+use std::collections::HashSet;
+use std::ops::Range;
+
+use serde::Serialize;
+
+use crate::base::error::Error;
+use crate::base::ids::{Place, SeatNumber};
+use crate::base::policy::Policy;
+use crate::base::seat::{SeatChange, SeatState};
+use crate::event::ranks::Ranked;
+use crate::event::snapshot::{COUNTERS, Snapshot, State};
+use crate::store::db::events::{BLOCK, LineRow};
+use crate::store::redis::scripts::RestoreArgs;
+
+/// Everything to build from.
+pub struct Sources<'a> {
+    pub snapshot: Option<&'a Snapshot>,
+    pub row: &'a LineRow,
+    /// A fresh block of places.
+    pub block: Range<i64>,
+    /// The latest change of every seat that was ever sold.
+    pub changes: &'a [SeatChange],
+    /// Places that have an order.
+    pub buyers: &'a HashSet<Place>,
+    pub seats: usize,
+    pub policy: &'a Policy,
+    /// Identifies the configuration.
+    pub seed: String,
+    /// How long admission waits for lost places to return, ms.
+    pub gap_wait: u64,
+}
+
+/// The line as it is to be rebuilt.
+pub struct Line {
+    base: u32,
+    pub waiting: Ranked,
+    back: Ranked,
+    /// Places that may have been handed out and are not known to be decided.
+    gap: Range<i64>,
+}
+
+/// Fields of `meta`, and what the script needs to compute others.
+#[derive(Serialize)]
+struct Facts<'a> {
+    base: u32,
+    next: i64,
+    end: i64,
+    seats: usize,
+    gap_from: i64,
+    gap_to: i64,
+    gap_wait: u64,
+    tick: i64,
+    state: State,
+    reason: &'a str,
+    line_version: u64,
+    passes_version: u64,
+    seats_version: u64,
+    #[serde(flatten)]
+    counters: std::collections::BTreeMap<&'static str, u64>,
+}
+
+#[derive(Serialize)]
+struct Settings<'a> {
+    #[serde(flatten)]
+    policy: &'a Policy,
+    seed: &'a str,
+}
+
+/// Place, ms left, ms left to its limit.
+type PassLeft = (u32, u64, u64);
+/// Seat, place, ms left.
+type HoldLeft = (u32, u32, u64);
+
+impl Line {
+    pub fn new(sources: &Sources) -> Self {
+        match sources.snapshot {
+            Some(snapshot) => Self::from_snapshot(snapshot, sources.buyers, sources.block.start),
+            None => Self::from_row(sources.row, sources.buyers, sources.block.start),
+        }
+    }
+
+    /// Everyone in the snapshot keeps their place; whoever came after it is in the gap.
+    fn from_snapshot(snapshot: &Snapshot, buyers: &HashSet<Place>, block_start: i64) -> Self {
+        let meta = &snapshot.meta;
+        let waiting = with_bits(&snapshot.line, buyers.iter().filter(|place| snapshot.line.contains(**place)), false);
+        let gap_from = if meta.gap_to > 0 { meta.gap_from.min(meta.next) } else { meta.next };
+        let back = Self::barred(Some(&snapshot.back), meta.base, gap_from, buyers);
+        // Two losses become one gap. Places given out between them are known, and so have no way back.
+        let known: Vec<Place> = if meta.gap_to > 0 { (meta.gap_to..meta.next).map(Place).collect() } else { vec![] };
+        let back = with_bits(&back, known.iter(), true);
+        Self { base: meta.base, waiting, back, gap: i64::from(gap_from)..block_start }
+    }
+
+    /// Only the database is left: all places not known to be decided are in the gap.
+    fn from_row(row: &LineRow, buyers: &HashSet<Place>, block_start: i64) -> Self {
+        let base = u32::try_from(row.undecided / BLOCK * BLOCK).unwrap_or(0);
+        let gap_from = u32::try_from(row.undecided).unwrap_or(0);
+        let gap = if row.ceiling == 0 { 0..0 } else { i64::from(gap_from)..block_start };
+        let back = Self::barred(None, base, gap_from, buyers);
+        Self { base, waiting: Ranked::new(base, Vec::new()), back, gap }
+    }
+
+    /// Places that may not return: those that returned already, and those with an order.
+    fn barred(before: Option<&Ranked>, base: u32, gap_from: u32, buyers: &HashSet<Place>) -> Ranked {
+        let empty = Ranked::new(base, Vec::new());
+        with_bits(before.unwrap_or(&empty), buyers.iter().filter(|place| place.0 >= gap_from), true)
+    }
+
+    /// The arguments of the script that builds the keys.
+    pub fn args(&self, sources: &Sources) -> Result<RestoreArgs, Error> {
+        let sold: HashSet<SeatNumber> =
+            sources.changes.iter().filter(|change| change.state == SeatState::Sold).map(|change| change.seat).collect();
+        let settled: Vec<(u32, i64, i64)> = sources
+            .changes
+            .iter()
+            .map(|change| {
+                (change.seat.0, change.version, if sold.contains(&change.seat) { change.place.db() } else { -1 })
+            })
+            .collect();
+        let passes = sources.snapshot.map(|snapshot| passes_left(snapshot, sources.buyers)).unwrap_or_default();
+        let holds = sources.snapshot.map(|snapshot| holds_left(snapshot, &sold, &passes)).unwrap_or_default();
+        Ok(RestoreArgs {
+            facts: json(&self.facts(sources))?,
+            policy: json(&Settings { policy: sources.policy, seed: &sources.seed })?,
+            line: trimmed(self.waiting.bytes()),
+            back: trimmed(self.back.bytes()),
+            passes: json(&passes)?,
+            holds: json(&holds)?,
+            settled: json(&settled)?,
+        })
+    }
+
+    fn facts<'a>(&self, sources: &Sources<'a>) -> Facts<'a> {
+        let snapshot = sources.snapshot;
+        let meta = snapshot.map(|snapshot| &snapshot.meta);
+        let counter = |name: &'static str| {
+            let before = meta.map_or(0, |meta| meta.counter(name));
+            (name, before + u64::from(name == "restores"))
+        };
+        Facts {
+            base: self.base,
+            next: sources.block.start,
+            end: sources.block.end,
+            seats: sources.seats,
+            gap_from: self.gap.start,
+            gap_to: self.gap.end,
+            gap_wait: if self.gap.is_empty() { 0 } else { sources.gap_wait },
+            tick: snapshot.map_or(sources.row.tick, |snapshot| i64::try_from(snapshot.now_ms).unwrap_or(i64::MAX)),
+            state: meta.map_or(State::Open, |meta| meta.state),
+            reason: meta.map_or("", |meta| meta.reason.as_str()),
+            line_version: meta.map_or(1, |meta| meta.line_version + 1),
+            passes_version: meta.map_or(1, |meta| meta.passes_version + 1),
+            seats_version: meta.map_or(1, |meta| meta.seats_version + 1),
+            counters: COUNTERS.into_iter().map(counter).collect(),
+        }
+    }
+}
+
+/// Passes with the time they had left, but not those of buyers.
+fn passes_left(snapshot: &Snapshot, buyers: &HashSet<Place>) -> Vec<PassLeft> {
+    let left = |deadline: u64| deadline.saturating_sub(snapshot.now_ms);
+    let alive = snapshot.passes.iter().filter(|(place, pass)| !buyers.contains(place) && left(pass.deadline_ms) > 0);
+    alive.map(|(place, pass)| (place.0, left(pass.deadline_ms), left(pass.limit_ms))).collect()
+}
+
+/// Holds with the time they had left, of seats that are not sold and of visitors who are still inside.
+fn holds_left(snapshot: &Snapshot, sold: &HashSet<SeatNumber>, passes: &[PassLeft]) -> Vec<HoldLeft> {
+    let inside: HashSet<u32> = passes.iter().map(|(place, _, _)| *place).collect();
+    let left = |deadline: u64| deadline.saturating_sub(snapshot.now_ms);
+    let alive =
+        snapshot.seats.holds.iter().filter(|(seat, held)| {
+            !sold.contains(seat) && left(held.deadline_ms) > 0 && inside.contains(&held.place.0)
+        });
+    alive.map(|(seat, held)| (seat.0, held.place.0, left(held.deadline_ms))).collect()
+}
+
+fn json(value: &impl Serialize) -> Result<String, Error> {
+    serde_json::to_string(value).map_err(Error::internal)
+}
+
+/// A copy with the bits of these places set or cleared.
+fn with_bits<'a>(bitmap: &Ranked, places: impl Iterator<Item = &'a Place>, set: bool) -> Ranked {
+    let mut bytes = bitmap.bytes().to_vec();
+    for place in places {
+        let Some(at) = place.0.checked_sub(bitmap.base()) else { continue };
+        let (index, mask) = ((at / 8) as usize, 0x80_u8 >> (at % 8));
+        if bytes.len() <= index {
+            bytes.resize(index + 1, 0);
+        }
+        if let Some(byte) = bytes.get_mut(index) {
+            *byte = if set { *byte | mask } else { *byte & !mask };
+        }
+    }
+    Ranked::new(bitmap.base(), bytes)
+}
+
+/// Without the zero bytes at the end, which say nothing.
+fn trimmed(bytes: &[u8]) -> Vec<u8> {
+    let length = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    bytes.get(..length).unwrap_or_default().to_vec()
+}

@@ -1,0 +1,231 @@
+//! Stage 5: telling Redis what PostgreSQL sold or took back, and correcting what Redis forgot. Every step can be repeated:
+//! a change that Redis knows already has no effect.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::future::join_all;
+use futures_util::stream::FuturesUnordered;
+use redis::aio::ConnectionLike;
+use tokio::sync::mpsc;
+
+use crate::base::error::Error;
+use crate::base::ids::{ConcertId, EventId, SeatNumber};
+use crate::base::seat::{SeatChange, SeatState};
+use crate::event::Event;
+use crate::event::catalogue::Catalogue;
+use crate::store::db::changes::{self, Unsettled};
+use crate::store::redis::reads;
+use crate::store::redis::scripts::Settled;
+use crate::store::{Stores, db};
+
+/// Most changes in one script call.
+const TOGETHER: usize = 1000;
+/// Most orders that wait to be settled right after their sale. The sweep finds those beyond.
+const MOST_WAITING: usize = 10_000;
+/// How often every event is compared with the database.
+const AUDIT_EVERY: Duration = Duration::from_secs(60);
+
+pub struct Settler {
+    stores: Arc<Stores>,
+    catalogue: Arc<Catalogue>,
+    /// How often the sweep looks for unsettled changes.
+    sweep_every: Duration,
+    orders: mpsc::Sender<Vec<Unsettled>>,
+    touched: Arc<Touched>,
+}
+
+/// Concerts that sold or took back something since the last look: settling adds to it, the rankings empty it.
+#[derive(Default)]
+pub struct Touched(Mutex<BTreeMap<ConcertId, bool>>);
+
+impl Touched {
+    /// `date_sold_out`: no seat of a date is left.
+    pub fn add(&self, concert: ConcertId, date_sold_out: bool) {
+        *self.concerts().entry(concert).or_default() |= date_sold_out;
+    }
+
+    /// What is known may be old: all of these need a new count.
+    pub fn add_all(&self, concerts: impl Iterator<Item = ConcertId>) {
+        concerts.for_each(|concert| self.add(concert, true));
+    }
+
+    pub fn take(&self) -> BTreeMap<ConcertId, bool> {
+        std::mem::take(&mut *self.concerts())
+    }
+
+    fn concerts(&self) -> MutexGuard<'_, BTreeMap<ConcertId, bool>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Settler {
+    /// Returns also the orders to settle, for [`Settler::run`].
+    pub fn new(
+        stores: Arc<Stores>,
+        catalogue: Arc<Catalogue>,
+        sweep_every: Duration,
+        touched: Arc<Touched>,
+    ) -> (Arc<Self>, mpsc::Receiver<Vec<Unsettled>>) {
+        let (orders, waiting) = mpsc::channel(MOST_WAITING);
+        (Arc::new(Self { stores, catalogue, sweep_every, orders, touched }), waiting)
+    }
+
+    /// Has an order settled soon, off the request's path. If too many wait, the sweep takes it up.
+    pub fn submit(&self, order: Vec<Unsettled>) {
+        if self.orders.try_send(order).is_err() {
+            tracing::debug!("a change is left to the settling sweep");
+        }
+    }
+
+    /// Settles orders as they are sold. Each event has one round under way while its next round gathers: rounds are as
+    /// large as the load makes them, and an event whose part of Redis is away holds up no other. The sweep takes up what
+    /// fails here.
+    pub async fn run(self: Arc<Self>, mut waiting: mpsc::Receiver<Vec<Unsettled>>) {
+        let mut orders = Vec::new();
+        let mut gathering: HashMap<EventId, Vec<Unsettled>> = HashMap::new();
+        let mut under_way = HashSet::new();
+        let mut rounds = FuturesUnordered::new();
+        loop {
+            tokio::select! {
+                Some(event) = rounds.next() => drop(under_way.remove(&event)),
+                count = waiting.recv_many(&mut orders, TOGETHER) => {
+                    if count == 0 {
+                        break;
+                    }
+                    for change in orders.drain(..).flatten() {
+                        gathering.entry(change.event).or_default().push(change);
+                    }
+                }
+            }
+            for (event, changes) in gathering.extract_if(|event, _| under_way.insert(*event)) {
+                rounds.push(self.settle_or_leave(event, changes));
+            }
+        }
+        while rounds.next().await.is_some() {}
+    }
+
+    async fn settle_or_leave(&self, event: EventId, changes: Vec<Unsettled>) -> EventId {
+        if let Err(error) = self.settle_event(event, &changes).await {
+            tracing::warn!(%event, %error, "changes are left to the settling sweep");
+        }
+        event
+    }
+
+    /// One sweep: takes up whatever is not settled, whichever server sold it. An event that fails is left out of the rest
+    /// of the sweep, so that the others get their turn.
+    pub async fn step(&self) -> Result<Duration, Error> {
+        let mut failed: Vec<EventId> = Vec::new();
+        let mut outcome = Ok(self.sweep_every);
+        loop {
+            let mut changes = changes::unsettled(&mut self.stores.db.get().await?, &failed, TOGETHER as i64).await?;
+            let more = changes.len() == TOGETHER;
+            // The last order may have more seats than were read: it is left to the next round, unless it is the only one.
+            let (first, last) = (changes.first().map(|one| one.order), changes.last().map(|one| one.order));
+            if more && first != last {
+                changes.retain(|one| Some(one.order) != last);
+            }
+            for (event, error) in self.settle(changes).await {
+                failed.push(event);
+                outcome = Err(error);
+            }
+            if !more {
+                return outcome;
+            }
+        }
+    }
+
+    /// Settles changes of many events. Returns where that failed.
+    async fn settle(&self, changes: Vec<Unsettled>) -> Vec<(EventId, Error)> {
+        let mut by_event: HashMap<EventId, Vec<Unsettled>> = HashMap::new();
+        for change in changes {
+            by_event.entry(change.event).or_default().push(change);
+        }
+        let settle = |(event, changes): (EventId, Vec<Unsettled>)| async move {
+            self.settle_event(event, &changes).await.err().map(|error| (event, error))
+        };
+        join_all(by_event.into_iter().map(settle)).await.into_iter().flatten().collect()
+    }
+
+    /// Tells Redis, then records in the database that Redis knows.
+    async fn settle_event(&self, event: EventId, unsettled: &[Unsettled]) -> Result<(), Error> {
+        let event = self.catalogue.get(event).await?;
+        let changes: Vec<SeatChange> = unsettled.iter().map(|one| one.change).collect();
+        let settled = self.apply(&mut self.stores.redis.get().await?, &event, &changes).await?;
+        changes::mark_settled(&mut self.stores.db.get().await?, unsettled).await?;
+        let counter = &self.stores.metrics.settled;
+        counter.with_label_values(&[&event.id.to_string()]).inc_by(unsettled.len() as u64);
+        if let Some(concert) = event.facts().concert {
+            self.touched.add(concert, settled.unsold == 0);
+        }
+        Ok(())
+    }
+
+    /// One script call for many changes, but never with only a part of an order: an observer would see seats free that
+    /// are about to be sold. Returns how many were new to Redis, and how many seats are unsold at the end.
+    async fn apply(
+        &self,
+        conn: &mut impl ConnectionLike,
+        event: &Event,
+        changes: &[SeatChange],
+    ) -> Result<Settled, Error> {
+        let mut calls: Vec<Vec<SeatChange>> = Vec::new();
+        for party in changes.chunk_by(|one, next| one.place == next.place) {
+            match calls.last_mut().filter(|call| call.len() + party.len() <= TOGETHER) {
+                Some(call) => call.extend(party),
+                None => calls.push(party.to_vec()),
+            }
+        }
+        let mut all = Settled { applied: 0, unsold: u64::MAX };
+        for call in calls {
+            let settled = self.stores.scripts.settle(conn, &event.keys, &call).await?;
+            all = Settled { applied: all.applied + settled.applied, unsold: settled.unsold };
+        }
+        Ok(all)
+    }
+
+    /// Compares the event with the database.
+    pub async fn audit_step(&self, event: &Event) -> Result<Duration, Error> {
+        match self.audit(event).await {
+            Ok(_) | Err(Error::Unready) => Ok(AUDIT_EVERY),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Re-sends what Redis does not know, with its versions. Reads Redis first: a sale made in between is then simply sent
+    /// once more. Returns how many seats were corrected.
+    pub async fn audit(&self, event: &Event) -> Result<u64, Error> {
+        let mut conn = self.stores.redis.get().await?;
+        let (states, versions) = reads::seats(&mut conn, &event.keys).await?;
+        let latest = db::changes::latest(&mut self.stores.db.get().await?, event.id).await?;
+
+        let known = |seat: SeatNumber| versions.get(&seat).copied().unwrap_or(0);
+        let mut forgotten: Vec<SeatChange> =
+            latest.iter().filter(|change| known(change.seat) < change.version).copied().collect();
+        forgotten.sort_by_key(|change| change.place);
+        let repaired = self.apply(&mut conn, event, &forgotten).await?.applied;
+        let label = event.id.to_string();
+        let metrics = &self.stores.metrics;
+        if repaired > 0 {
+            tracing::warn!(event = %event.id, repaired, "Redis had forgotten sales or cancels");
+            metrics.repaired.with_label_values(&[&label]).inc_by(repaired);
+        }
+        let is_sold = |state: SeatState| state == SeatState::Sold;
+        let sold: HashSet<SeatNumber> =
+            latest.iter().filter(|change| is_sold(change.state)).map(|change| change.seat).collect();
+        let seats = states.iter().enumerate().map(|(at, state)| (SeatNumber::at(at), *state));
+        let unexplained = seats.filter(|(seat, state)| is_sold(*state) && !sold.contains(seat)).count();
+        if unexplained > 0 {
+            tracing::error!(event = %event.id, unexplained, "Redis calls seats sold that the database does not");
+        }
+        metrics.unexplained.with_label_values(&[&label]).set(i64::try_from(unexplained).unwrap_or(i64::MAX));
+        Ok(repaired)
+    }
+
+    /// The rankings may have lost the last scores of this event's concert.
+    pub fn recount(&self, event: &Event) {
+        self.touched.add_all(event.facts().concert.into_iter());
+    }
+}

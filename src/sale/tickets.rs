@@ -1,0 +1,308 @@
+//! Stage 4: selling, and taking back. The seats are held first; then one database statement sells them to buyers who can
+//! pay, and its commit is the sale.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use chrono::{DateTime, Utc};
+use futures_util::FutureExt;
+use serde::Serialize;
+use uuid::Uuid;
+
+use crate::base::error::Error;
+use crate::base::ids::{EventId, OrderId, PersonId, Place, SeatNumber, TicketId};
+use crate::base::paging::{Page, PageOf};
+use crate::base::token::Token;
+use crate::event::Event;
+use crate::event::catalogue::Catalogue;
+use crate::event::snapshot::Standing;
+use crate::sale::seats::{Party, Seats, refusal, sold};
+use crate::sale::seller::{Sale, Seller};
+use crate::sale::settle::Settler;
+use crate::store::db::changes::Unsettled;
+use crate::store::db::sell::{NewOrder, Sold};
+use crate::store::db::tickets::{CANCELLED, TicketRow};
+use crate::store::redis::lane::Lane;
+use crate::store::redis::scripts::Hold;
+use crate::store::{Stores, db};
+
+/// A hold that is being paid for lasts at least this long, so that the sale is written in time.
+const TIME_TO_PAY: Duration = Duration::from_secs(10);
+const WHO_CANCELS: &str = "A person bought this ticket: send their API key as Authorization: Bearer.";
+const WHO_PAYS: &str = "A priced seat is bought by a person: send your API key as Authorization: Bearer.";
+
+pub struct Tickets {
+    stores: Arc<Stores>,
+    catalogue: Arc<Catalogue>,
+    seats: Arc<Seats>,
+    settler: Arc<Settler>,
+    seller: Seller,
+    currency: String,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Ticket {
+    pub ticket_id: TicketId,
+    pub order_id: OrderId,
+    pub event_id: EventId,
+    pub title: String,
+    pub starts_at: Option<DateTime<Utc>>,
+    pub seat_number: SeatNumber,
+    pub label: String,
+    pub price: i64,
+    pub currency: String,
+    /// PAID or CANCELLED. Whether Redis knows is nothing a buyer needs to see.
+    pub status: &'static str,
+    pub sold_at: DateTime<Utc>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cancelled_at: Option<DateTime<Utc>>,
+}
+
+/// The tickets of one purchase.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Order {
+    pub order_id: OrderId,
+    pub status: &'static str,
+    pub total: i64,
+    pub currency: String,
+    pub tickets: Vec<Ticket>,
+}
+
+impl Order {
+    /// `None` of no tickets.
+    pub fn of(tickets: Vec<Ticket>) -> Option<Self> {
+        let first = tickets.first()?;
+        Some(Self {
+            order_id: first.order_id,
+            status: "PAID",
+            total: tickets.iter().map(|ticket| ticket.price).sum(),
+            currency: first.currency.clone(),
+            tickets,
+        })
+    }
+}
+
+/// A caller who asks about a ticket: as the place that bought it, or as the person.
+pub struct Buyer {
+    pub tokens: Vec<Token>,
+    pub person: Option<PersonId>,
+    /// The event named in the path, if one is.
+    pub event: Option<EventId>,
+}
+
+impl Buyer {
+    fn owns(&self, row: &TicketRow) -> bool {
+        let by_token = |token: Token| token.event().db() == row.event_id && token.place().db() == row.place;
+        let mine = self.tokens.iter().copied().any(by_token)
+            || self.person.is_some_and(|person| row.user_id == Some(person.0));
+        mine && self.event.is_none_or(|event| event.db() == row.event_id)
+    }
+}
+
+impl Tickets {
+    pub fn new(
+        stores: Arc<Stores>,
+        catalogue: Arc<Catalogue>,
+        seats: Arc<Seats>,
+        settler: Arc<Settler>,
+        seller: Seller,
+        currency: String,
+    ) -> Self {
+        Self { stores, catalogue, seats, settler, seller, currency }
+    }
+
+    /// Sells seats to a visitor inside, all or none, and holds first what is not held yet. The same request again gives the
+    /// same tickets, also when hold and pass are gone.
+    pub async fn buy(
+        &self,
+        lane: &Lane,
+        event: &Arc<Event>,
+        token: Token,
+        person: Option<PersonId>,
+        party: &Party,
+    ) -> Result<Vec<Ticket>, Error> {
+        if event.total(party.seats()).ok_or(Error::InvalidSeat)? > 0 && person.is_none() {
+            return Err(Error::Unauthorized(WHO_PAYS));
+        }
+        let asked = Instant::now();
+        match self.seats.lend(lane, event, token.place(), party, TIME_TO_PAY).await? {
+            Hold::Held { left_ms } => {
+                let order = NewOrder {
+                    id: OrderId(Uuid::now_v7()),
+                    event: event.id,
+                    place: token.place(),
+                    token: token.uuid(),
+                    person,
+                    seats: party.seats().iter().map(|seat| (TicketId(Uuid::now_v7()), *seat)).collect(),
+                };
+                let deadline = asked + Duration::from_millis(left_ms);
+                self.sell(lane, event, token, party, Sale { order, deadline }).await
+            }
+            Hold::Yours => self.owned(event, token, party).await?.ok_or_else(|| sold(party.seats())),
+            Hold::NoPass if may_have_bought(event, token) => {
+                self.owned(event, token, party).await?.ok_or(Error::NotActive)
+            }
+            refused => Err(refusal(refused, party)),
+        }
+    }
+
+    async fn sell(
+        &self,
+        lane: &Lane,
+        event: &Arc<Event>,
+        token: Token,
+        party: &Party,
+        sale: Sale,
+    ) -> Result<Vec<Ticket>, Error> {
+        match self.seller.sell(sale).await {
+            Ok(Sold::Sold(rows)) => Ok(rows.into_iter().map(|row| self.ticket(event, row)).collect()),
+            // The hold stays: there is time to charge and pay again.
+            Ok(Sold::TooPoor { balance, total }) => Err(Error::InsufficientBalance { balance, total }),
+            Ok(Sold::Refused) => match self.owned(event, token, party).await? {
+                Some(tickets) => Ok(tickets),
+                None => Err(self.outrun(lane, event, token, party).await?),
+            },
+            // The database said no. Without its answer nobody knows, the hold stays, and a repeat finds out.
+            Err(error @ Error::Database(_)) => {
+                self.give_back(lane, event, token, party.seats()).await;
+                Err(error)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Someone else's sale was written first: says which seats are gone, and gives back the others.
+    async fn outrun(&self, lane: &Lane, event: &Event, token: Token, party: &Party) -> Result<Error, Error> {
+        let (id, seats) = (event.id, party.seats().to_vec());
+        let gone = self
+            .stores
+            .query(move |conn| async move { db::tickets::sold_among(conn, id, &seats).await }.boxed())
+            .await?;
+        let rest: Vec<SeatNumber> = party.seats().iter().filter(|seat| !gone.contains(seat)).copied().collect();
+        if !rest.is_empty() {
+            self.give_back(lane, event, token, &rest).await;
+        }
+        Ok(sold(if gone.is_empty() { party.seats() } else { &gone }))
+    }
+
+    /// Nothing was sold, so the hold can go. If that fails too, its deadline frees the seats.
+    async fn give_back(&self, lane: &Lane, event: &Event, token: Token, seats: &[SeatNumber]) {
+        if let Err(error) = self.seats.release(lane, event, token, seats).await {
+            tracing::debug!(%error, "a hold is left to expire");
+        }
+    }
+
+    /// The tickets this place has for these seats. `NotActive` if its one order was for other seats.
+    async fn owned(&self, event: &Event, token: Token, party: &Party) -> Result<Option<Vec<Ticket>>, Error> {
+        let rows = self.by_place(event, token.place()).await?;
+        if rows.is_empty() {
+            return Ok(None);
+        }
+        let own = |seat: &SeatNumber| {
+            let row = rows.iter().find(|row| row.seat_number == seat.db() && row.status != CANCELLED)?;
+            Some(self.ticket(event, row.clone()))
+        };
+        let own: Option<Vec<Ticket>> = party.seats().iter().map(own).collect();
+        own.map(Some).ok_or(Error::NotActive)
+    }
+
+    /// A ticket, for its buyer.
+    pub async fn find(&self, buyer: &Buyer, id: TicketId) -> Result<Ticket, Error> {
+        let row = self.own_row(buyer, id).await?;
+        let event = self.event_of(&row).await?;
+        Ok(self.ticket(&event, row))
+    }
+
+    /// A ticket with all tickets of its order and its event, for its buyer.
+    pub async fn with_order(&self, buyer: &Buyer, id: TicketId) -> Result<(Ticket, Vec<Ticket>, Arc<Event>), Error> {
+        let row = self.own_row(buyer, id).await?;
+        let event = self.event_of(&row).await?;
+        let place = Place::from_db(row.place).ok_or(Error::TicketNotFound)?;
+        let order = self.by_place(&event, place).await?;
+        let order = order.into_iter().map(|row| self.ticket(&event, row)).collect();
+        Ok((self.ticket(&event, row), order, event))
+    }
+
+    /// What a place bought.
+    pub async fn of_place(&self, event: &Event, token: Token) -> Result<Vec<Ticket>, Error> {
+        let rows = self.by_place(event, token.place()).await?;
+        Ok(rows.into_iter().map(|row| self.ticket(event, row)).collect())
+    }
+
+    /// The tickets of a person, newest first.
+    pub async fn of_person(&self, person: PersonId, page: &Page) -> Result<PageOf<Ticket>, Error> {
+        let (cursor, most) = (page.before_uuid()?, page.most());
+        let rows = self.stores.query(move |conn| db::tickets::by_person(conn, person, cursor, most).boxed()).await?;
+        let mut tickets = Vec::with_capacity(rows.len());
+        for row in rows {
+            let event = self.event_of(&row).await?;
+            tickets.push(self.ticket(&event, row));
+        }
+        Ok(page.of(tickets, |ticket| ticket.ticket_id.to_string()))
+    }
+
+    /// Takes a ticket back, for its buyer: money back, seat on sale again. Doing it again changes nothing more.
+    pub async fn cancel(&self, buyer: &Buyer, id: TicketId) -> Result<Ticket, Error> {
+        let row = self.own_row(buyer, id).await?;
+        let event = self.event_of(&row).await?;
+        if row.user_id.is_some() && buyer.person.map(|person| person.0) != row.user_id {
+            return Err(Error::Unauthorized(WHO_CANCELS));
+        }
+        if row.status == CANCELLED {
+            return Ok(self.ticket(&event, row));
+        }
+        let done = self.stores.query(move |conn| db::tickets::cancel(conn, id).boxed()).await?;
+        let row = self.own_row(buyer, id).await?;
+        if done {
+            self.stores.metrics.tickets_cancelled.with_label_values(&[&event.id.to_string()]).inc();
+            if let Some(unsettled) = Unsettled::of(&row) {
+                self.settler.submit(vec![unsettled]);
+            }
+        } else if row.status != CANCELLED {
+            return Err(Error::CancelTooLate { until: event.facts().cancel_until.unwrap_or_default() });
+        }
+        Ok(self.ticket(&event, row))
+    }
+
+    async fn by_place(&self, event: &Event, place: Place) -> Result<Vec<TicketRow>, Error> {
+        let id = event.id;
+        self.stores.query(move |conn| db::tickets::by_place(conn, id, place).boxed()).await
+    }
+
+    async fn own_row(&self, buyer: &Buyer, id: TicketId) -> Result<TicketRow, Error> {
+        let row = self.stores.query(move |conn| db::tickets::by_id(conn, id).boxed()).await?;
+        row.filter(|row| buyer.owns(row)).ok_or(Error::TicketNotFound)
+    }
+
+    async fn event_of(&self, row: &TicketRow) -> Result<Arc<Event>, Error> {
+        let id = EventId::try_from(row.event_id).map_err(|_| Error::TicketNotFound)?;
+        self.catalogue.get(id).await
+    }
+
+    fn ticket(&self, event: &Event, row: TicketRow) -> Ticket {
+        let facts = event.facts();
+        let seat_number = SeatNumber(row.seat_number.cast_unsigned());
+        Ticket {
+            ticket_id: TicketId(row.id),
+            order_id: OrderId(row.order_id),
+            event_id: event.id,
+            title: facts.title.clone(),
+            starts_at: facts.starts_at,
+            seat_number,
+            label: event.seat(seat_number).map(|seat| seat.label.clone()).unwrap_or_default(),
+            price: row.price,
+            currency: self.currency.clone(),
+            status: if row.status == CANCELLED { "CANCELLED" } else { "PAID" },
+            sold_at: row.sold_at,
+            cancelled_at: row.cancelled_at,
+        }
+    }
+}
+
+/// Whether a place without a pass may have bought: a waiting one has not.
+fn may_have_bought(event: &Event, token: Token) -> bool {
+    let snapshot = event.snapshot.load_full();
+    !snapshot.is_some_and(|snapshot| matches!(snapshot.standing(token.place()), Standing::Waiting { .. }))
+}

@@ -1,0 +1,123 @@
+//! What `zticket` does: serve, migrate, set up concerts, fill a line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Subcommand;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::base::error::Error;
+use crate::house::setup::{self, ConcertPlan};
+use crate::server::config::Config;
+use crate::server::fill::{self, Fill};
+use crate::server::run::{self, Background, Server};
+use crate::server::telemetry;
+use crate::store::db::migrate;
+use crate::store::db::pool::{self, Pool};
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Migrate the database and serve (the default)
+    Serve,
+    /// Bring the database up to date and exit
+    Migrate,
+    /// Set up a few example concerts, unless there are concerts
+    Seed,
+    /// Set up a concert described in JSON: title, booking window, dates, layout
+    AddConcert {
+        /// The file to read [default: standard input]
+        file: Option<PathBuf>,
+    },
+    /// For developers: fill a line fast, print tokens from it, and exit
+    Fill(Fill),
+}
+
+impl Command {
+    /// Runs it to its end. The error is a line for the log.
+    pub async fn run(self, config: Config) -> Result<(), String> {
+        match self {
+            Self::Serve => serve(config).await.map_err(|error| error.to_string()),
+            Self::Migrate => migrate(&config).await.map_err(|error| error.to_string()),
+            Self::Seed => seed(&config).await.map_err(|error| error.to_string()),
+            Self::AddConcert { file } => add_concert(&config, file).await,
+            Self::Fill(fill) => fill::run(&config, &fill, std::io::stdout()).await.map_err(|error| error.to_string()),
+        }
+    }
+}
+
+async fn migrate(config: &Config) -> Result<(), Error> {
+    let applied = migrate::migrate(&config.database_url).await?;
+    tracing::info!(?applied, "the database is up to date");
+    Ok(())
+}
+
+/// The database, up to date and with its default event.
+async fn database(config: &Config) -> Result<Pool, Error> {
+    migrate::migrate(&config.database_url).await?;
+    let pool = pool::pool(&config.database_url, 1)?;
+    setup::ensure_default_event(&pool, config.seat_count).await?;
+    Ok(pool)
+}
+
+async fn seed(config: &Config) -> Result<(), Error> {
+    match setup::seed(&database(config).await?).await? {
+        0 => tracing::info!("there are concerts already: nothing to set up"),
+        made => tracing::info!("set up {made} example concerts"),
+    }
+    Ok(())
+}
+
+async fn add_concert(config: &Config, file: Option<PathBuf>) -> Result<(), String> {
+    let text = match &file {
+        Some(file) => std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?,
+        None => std::io::read_to_string(std::io::stdin()).map_err(|error| format!("standard input: {error}"))?,
+    };
+    let plan: ConcertPlan = serde_json::from_str(&text).map_err(|error| format!("the description: {error}"))?;
+    let add = async { setup::add(&database(config).await?, &plan).await };
+    let concert = add.await.map_err(|error: Error| error.to_string())?;
+    println!("{concert}");
+    Ok(())
+}
+
+async fn serve(config: Config) -> Result<(), Error> {
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(Error::internal)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(Error::internal)?;
+    let mut server = tokio::select! {
+        server = start_patiently(config) => server?,
+        _ = interrupt.recv() => return Ok(()),
+        _ = terminate.recv() => return Ok(()),
+    };
+    tracing::info!("serving on http://{}, management on http://{}", server.addr, server.management_addr);
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+        () = server.ended() => return Err(Error::internal("the web server ended by itself")),
+    }
+    tracing::info!("stopping: finishing what was accepted, settling what was sold");
+    server.stop().await;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// Databases and servers are often started together: waits for one that is not there yet.
+async fn start_patiently(config: Config) -> Result<Server, Error> {
+    loop {
+        let error = match run::start(&config, Background::Running).await {
+            Ok(server) => return Ok(server),
+            Err(error) => error,
+        };
+        match &error {
+            Error::DatabaseAway(_) | Error::Database(_) => tracing::warn!(
+                "PostgreSQL at {} is not there yet, trying again: {error}",
+                telemetry::without_password(&config.database_url)
+            ),
+            Error::Redis(_) => tracing::warn!(
+                "Redis at {} is not there yet, trying again: {error}",
+                telemetry::without_password(&config.redis_url)
+            ),
+            Error::Unready => tracing::warn!("an event is not ready in Redis yet, trying again"),
+            _ => return Err(error),
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}

@@ -1,0 +1,139 @@
+//! The loops. Each repeats a step of its stage, which says when it wants to run next; tests call the steps themselves. Any
+//! number of servers may run them: the scripts decide, not a leader. Every event has loops of its own, so that one whose
+//! part of Redis is away holds up no other.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, join_all};
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::timeout;
+
+use crate::base::error::Error;
+use crate::event::Event;
+use crate::server::parts::Parts;
+
+/// After a failed round.
+const AFTER_FAILURE: Duration = Duration::from_secs(1);
+/// A round that takes longer hangs on something that does not answer, and is abandoned.
+const LONGEST_ROUND: Duration = Duration::from_secs(15);
+/// How often the list of events is read.
+const CATALOGUE_EVERY: Duration = Duration::from_secs(5);
+/// How soon a new event gets its loops.
+const NOTICED_WITHIN: Duration = Duration::from_secs(1);
+
+/// One round of a loop. Returns how long to wait until the next.
+type Round = BoxFuture<'static, Result<Duration, Error>>;
+
+/// The name of a loop, and its rounds.
+type OfServer = (&'static str, fn(Arc<Parts>) -> Round);
+type OfEvent = (&'static str, fn(Arc<Parts>, Arc<Event>) -> Round);
+
+const OF_SERVER: &[OfServer] = &[
+    ("settle", |parts| Box::pin(async move { parts.settler.step().await })),
+    ("rankings", |parts| Box::pin(async move { parts.rankings.step().await })),
+    ("tick", |parts| Box::pin(async move { parts.restorer.tick_step().await })),
+    ("limits", |parts| Box::pin(async move { parts.site.limits.step().await })),
+    ("catalogue", |parts| Box::pin(async move { catalogue_step(&parts).await })),
+];
+
+const OF_EVENT: &[OfEvent] = &[
+    ("snapshot", |parts, event| Box::pin(async move { parts.views.step(&event).await })),
+    ("pulse", |parts, event| Box::pin(async move { parts.site.line.pulse_step(&event).await })),
+    ("sweep", |parts, event| Box::pin(async move { parts.site.line.sweep_step(&event).await })),
+    ("admission", |parts, event| Box::pin(async move { parts.admission.step(&event).await })),
+    ("expire", |parts, event| Box::pin(async move { parts.seats.expire_step(&event).await })),
+    ("audit", |parts, event| Box::pin(async move { parts.settler.audit_step(&event).await })),
+];
+
+/// The running loops.
+pub struct Loops {
+    stop: watch::Sender<bool>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Loops {
+    pub fn start(parts: &Arc<Parts>) -> Self {
+        let (stop, stopped) = watch::channel(false);
+        let mut tasks = vec![tokio::spawn(of_events(parts.clone(), stopped.clone()))];
+        for (name, step) in OF_SERVER {
+            let (kind, parts) = (Kind::new(parts, name), parts.clone());
+            tasks.push(tokio::spawn(kind.repeat(stopped.clone(), move || step(parts.clone()))));
+        }
+        Self { stop, tasks }
+    }
+
+    /// Lets every loop finish its round.
+    pub async fn stop(self) {
+        let _ = self.stop.send(true);
+        join_all(self.tasks).await;
+    }
+
+    pub fn abort(self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// Gives every event its loops, also those made later.
+async fn of_events(parts: Arc<Parts>, mut stopped: watch::Receiver<bool>) {
+    let kinds: Vec<_> = OF_EVENT.iter().map(|(name, step)| (Kind::new(&parts, name), *step)).collect();
+    let mut known = HashSet::new();
+    let mut loops = JoinSet::new();
+    while !*stopped.borrow() {
+        for event in parts.catalogue.all().into_iter().filter(|event| known.insert(event.id)) {
+            for (kind, step) in &kinds {
+                let (parts, event, step) = (parts.clone(), event.clone(), *step);
+                loops.spawn(kind.clone().repeat(stopped.clone(), move || step(parts.clone(), event.clone())));
+            }
+        }
+        let _ = timeout(NOTICED_WITHIN, stopped.changed()).await;
+    }
+    while loops.join_next().await.is_some() {}
+}
+
+/// A kind of loop. Of many that fail at once, one line is logged.
+#[derive(Clone)]
+struct Kind {
+    parts: Arc<Parts>,
+    name: &'static str,
+    failing: Arc<AtomicUsize>,
+}
+
+impl Kind {
+    fn new(parts: &Arc<Parts>, name: &'static str) -> Self {
+        Self { parts: parts.clone(), name, failing: Arc::default() }
+    }
+
+    async fn repeat(self, mut stopped: watch::Receiver<bool>, round: impl Fn() -> Round) {
+        let mut failed = false;
+        while !*stopped.borrow() {
+            let outcome = timeout(LONGEST_ROUND, round()).await.unwrap_or(Err(Error::TooSlow(self.name)));
+            let wait = match outcome {
+                Ok(wait) => {
+                    if std::mem::take(&mut failed) && self.failing.fetch_sub(1, Ordering::Relaxed) == 1 {
+                        tracing::info!(worker = self.name, "works again");
+                    }
+                    wait
+                }
+                Err(error) => {
+                    self.parts.stores.metrics.worker_errors.with_label_values(&[self.name]).inc();
+                    if !std::mem::replace(&mut failed, true) && self.failing.fetch_add(1, Ordering::Relaxed) == 0 {
+                        tracing::warn!(worker = self.name, %error, "a round failed, trying again every second");
+                    }
+                    AFTER_FAILURE
+                }
+            };
+            let _ = timeout(wait, stopped.changed()).await;
+        }
+    }
+}
+
+/// Learns of new events, and makes them ready.
+pub async fn catalogue_step(parts: &Parts) -> Result<Duration, Error> {
+    parts.catalogue.refresh().await?;
+    parts.restorer.prepare_all().await.into_iter().collect::<Result<(), _>>()?;
+    Ok(CATALOGUE_EVERY)
+}

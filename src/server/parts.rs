@@ -1,0 +1,141 @@
+//! Puts a server together. Channels by which a lower layer has news for a higher one are connected here.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+
+use crate::base::error::Error;
+use crate::base::metrics::Metrics;
+use crate::base::seal::Seal;
+use crate::base::token::MasterKeys;
+use crate::event::catalogue::Catalogue;
+use crate::house::concerts::Concerts;
+use crate::house::people::People;
+use crate::house::rankings::Rankings;
+use crate::house::setup;
+use crate::sale::admission::Admission;
+use crate::sale::entrance::Entry;
+use crate::sale::line::Line;
+use crate::sale::restore::Restorer;
+use crate::sale::seats::Seats;
+use crate::sale::seller::Seller;
+use crate::sale::settle::{Settler, Touched};
+use crate::sale::tickets::Tickets;
+use crate::sale::views::Views;
+use crate::server::config::Config;
+use crate::store::db::changes::Unsettled;
+use crate::store::redis::scripts::Scripts;
+use crate::store::{Stores, db};
+use crate::web::limits::Limits;
+use crate::web::seat_maps::SeatMaps;
+use crate::web::site::{Settings, Site};
+
+/// Everything a server is made of, before it listens and its loops run.
+pub struct Parts {
+    pub stores: Arc<Stores>,
+    pub catalogue: Arc<Catalogue>,
+    pub settler: Arc<Settler>,
+    pub restorer: Arc<Restorer>,
+    pub views: Arc<Views>,
+    pub admission: Admission,
+    pub seats: Arc<Seats>,
+    pub rankings: Arc<Rankings>,
+    pub site: Arc<Site>,
+    pub touched: Arc<Touched>,
+}
+
+/// Sales that wait to be settled.
+pub type ToSettle = mpsc::Receiver<Vec<Unsettled>>;
+
+/// Connects to the stores, with the database up to date, and makes the parts.
+pub async fn build(config: &Config) -> Result<(Arc<Parts>, ToSettle), Error> {
+    let metrics = Arc::new(Metrics::new().map_err(Error::internal)?);
+    build_with(config, Scripts::new(metrics.clone()), metrics).await
+}
+
+/// The same with other scripts, as another version of this server has them.
+pub async fn build_with(
+    config: &Config,
+    scripts: Scripts,
+    metrics: Arc<Metrics>,
+) -> Result<(Arc<Parts>, ToSettle), Error> {
+    let applied = db::migrate::migrate(&config.database_url).await?;
+    if !applied.is_empty() {
+        tracing::info!(migrations = ?applied, "migrated the database");
+    }
+    let stores = Stores::connect(&config.database_url, &config.redis_url, scripts, metrics).await?;
+    let stores = Arc::new(stores);
+    let master = master_keys(config, &stores).await?;
+    if setup::ensure_default_event(&stores.db, config.seat_count).await? {
+        tracing::info!(seats = config.seat_count, "made the default event");
+    }
+    let catalogue = Arc::new(Catalogue::new(stores.db.clone(), master.clone()));
+    catalogue.refresh().await?;
+    Ok(assemble(config, stores, catalogue, &master))
+}
+
+async fn master_keys(config: &Config, stores: &Stores) -> Result<MasterKeys, Error> {
+    match config.token_keys.clone() {
+        Some(keys) => Ok(keys),
+        None => db::signing_keys::load_or_create(&mut stores.db.get().await?).await,
+    }
+}
+
+/// Makes each stage with what it needs, from the bottom to the top.
+fn assemble(
+    config: &Config,
+    stores: Arc<Stores>,
+    catalogue: Arc<Catalogue>,
+    master: &MasterKeys,
+) -> (Arc<Parts>, ToSettle) {
+    let policy = || config.policy.clone();
+    let currency = || config.currency.clone();
+    // Settling says which concerts sold something, and the rankings count them.
+    let touched = Arc::new(Touched::default());
+    let sweep_every = Duration::from_millis(config.policy.sync_interval_ms);
+    let (settler, to_settle) = Settler::new(stores.clone(), catalogue.clone(), sweep_every, touched.clone());
+    let restorer = Arc::new(Restorer::new(stores.clone(), catalogue.clone(), settler.clone(), policy()));
+    let views = Arc::new(Views::new(stores.clone(), restorer.clone(), config.snapshot_interval));
+    let admit_every = Duration::from_millis(config.policy.interval_ms);
+    let admission = Admission::new(stores.clone(), restorer.clone(), admit_every);
+    let seats = Arc::new(Seats::new(stores.clone(), views.clone(), currency()));
+    let seller = Seller::start(&stores, settler.clone(), config.most_buying);
+    let tickets = Tickets::new(stores.clone(), catalogue.clone(), seats.clone(), settler.clone(), seller, currency());
+    let time_zone = config.time_zone.name().to_owned();
+    let rankings = Arc::new(Rankings::new(stores.clone(), catalogue.clone(), touched.clone(), time_zone));
+    let site = Site {
+        stores: stores.clone(),
+        catalogue: catalogue.clone(),
+        views: views.clone(),
+        entry: Entry { stores: stores.clone(), restorer: restorer.clone(), most_waiting: config.most_entering },
+        line: Line::new(stores.clone(), views.clone(), policy()),
+        seats: seats.clone(),
+        tickets,
+        concerts: Concerts::new(catalogue.clone(), views.clone(), currency()),
+        people: People::start(stores.clone(), currency()),
+        rankings: rankings.clone(),
+        seat_maps: SeatMaps::new(views.clone()),
+        limits: Limits::new(&config.limits, &stores.metrics),
+        seal: Seal::new(master),
+        settings: Settings {
+            trusted_proxies: config.trusted_proxies.clone(),
+            request_time: config.request_time,
+            max_connections: config.max_connections,
+            currency: currency(),
+            time_zone: config.time_zone,
+        },
+        stopping: watch::Sender::new(false),
+    };
+    let site = Arc::new(site);
+    let parts = Parts { stores, catalogue, settler, restorer, views, admission, seats, rankings, site, touched };
+    (Arc::new(parts), to_settle)
+}
+
+impl Parts {
+    /// Starts settling sales as they are made.
+    pub fn start_settling(&self, to_settle: ToSettle) -> JoinHandle<()> {
+        self.stores.spawn(self.settler.clone().run(to_settle))
+    }
+}

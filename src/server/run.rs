@@ -1,0 +1,128 @@
+//! Starting and stopping a server. The program and the tests start it the same way.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix_web::dev::ServerHandle;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::base::LONGEST_WAIT;
+use crate::base::error::Error;
+use crate::server::config::Config;
+use crate::server::loops::Loops;
+use crate::server::parts::{self, Parts};
+use crate::web::serve;
+
+/// A running server.
+pub struct Server {
+    pub parts: Arc<Parts>,
+    pub addr: SocketAddr,
+    pub management_addr: SocketAddr,
+    drain: Duration,
+    web: Web,
+    management: Web,
+    loops: Option<Loops>,
+    settling: JoinHandle<()>,
+}
+
+/// A listener at work: the handle to stop it, and the task that ends when it has.
+type Web = (ServerHandle, JoinHandle<std::io::Result<()>>);
+
+/// Whether the loops run by themselves. Tests can call their steps instead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Background {
+    Running,
+    ByHand,
+}
+
+/// Connects, migrates the database, makes every event ready in Redis, and serves. Needs a multi-threaded runtime.
+pub async fn start(config: &Config, background: Background) -> Result<Server, Error> {
+    // First, so that a taken port is reported before anything is touched.
+    let listener = listen(config.bind, "ZTICKET_BIND")?;
+    let management_listener = listen(config.management_bind, "ZTICKET_MANAGEMENT_BIND")?;
+    let (addr, management_addr) = (local_addr(&listener)?, local_addr(&management_listener)?);
+
+    let (parts, to_settle) = parts::build(config).await?;
+    prepare(&parts).await?;
+    let settling = parts.start_settling(to_settle);
+    // Earlier servers may have stopped before they counted.
+    parts.touched.add_all(parts.catalogue.concerts().keys().copied());
+    let loops = (background == Background::Running).then(|| Loops::start(&parts));
+
+    let spawn = |server: actix_web::dev::Server| (server.handle(), tokio::spawn(server));
+    let web = spawn(serve::serve(parts.site.clone(), listener)?);
+    let management = spawn(serve::serve_management(parts.site.clone(), management_listener)?);
+    Ok(Server { parts, addr, management_addr, drain: config.drain, web, management, loops, settling })
+}
+
+fn listen(addr: SocketAddr, name: &str) -> Result<TcpListener, Error> {
+    TcpListener::bind(addr).map_err(|error| Error::Internal(format!("{name}: cannot listen on {addr}: {error}")))
+}
+
+fn local_addr(listener: &TcpListener) -> Result<SocketAddr, Error> {
+    listener.local_addr().map_err(Error::internal)
+}
+
+/// Makes the events ready. If a part of a cluster is away, the rest is sold.
+async fn prepare(parts: &Parts) -> Result<(), Error> {
+    let (ready, mut away): (Vec<_>, Vec<_>) = parts.restorer.prepare_all().await.into_iter().partition(Result::is_ok);
+    if let Some(error) = away.pop().and_then(Result::err) {
+        if ready.is_empty() {
+            return Err(error);
+        }
+        tracing::warn!(events = away.len() + 1, %error, "not ready in Redis yet, trying again");
+    }
+    Ok(())
+}
+
+/// What a server leaves in order when it stops.
+async fn tidy_up(parts: &Parts) {
+    if let Err(error) = parts.settler.step().await {
+        tracing::warn!(%error, "the next server will settle the remaining sales");
+    }
+    if let Err(error) = parts.rankings.step().await {
+        tracing::warn!(%error, "the next server will count the rankings");
+    }
+    parts.restorer.park().await;
+}
+
+impl Server {
+    /// Finishes what was accepted, settles what was sold, and records that the stop was clean.
+    pub async fn stop(self) {
+        let Self { parts, drain, web, management, loops, settling, .. } = self;
+        // First balancers have to notice; every answer closes its connection.
+        parts.site.stopping.send_replace(true);
+        tokio::time::sleep(drain).await;
+        let (handle, task) = web;
+        handle.stop(true).await;
+        let _ = task.await;
+        if let Some(loops) = loops {
+            loops.stop().await;
+        }
+        if timeout(LONGEST_WAIT, tidy_up(&parts)).await.is_err() {
+            tracing::warn!("the next server will finish the rest");
+        }
+        settling.abort();
+        let (handle, task) = management;
+        handle.stop(false).await;
+        let _ = task.await;
+    }
+
+    /// Ends at once, as a crash would: nothing is finished or settled.
+    pub async fn crash(self) {
+        self.parts.site.stopping.send_replace(true);
+        if let Some(loops) = self.loops {
+            loops.abort();
+        }
+        self.settling.abort();
+        self.web.0.stop(false).await;
+        self.management.0.stop(false).await;
+    }
+
+    /// Resolves when the server ends by itself, which it should not.
+    pub async fn ended(&mut self) {
+        let _ = (&mut self.web.1).await;
+    }
+}

@@ -1,0 +1,120 @@
+//! Sales and cancels as Redis has to learn them: what is not settled yet, and the latest change of every seat.
+
+use diesel::pg::Pg;
+use diesel::prelude::*;
+use diesel::query_builder::{AstPass, QueryFragment, QueryId};
+use diesel::sql_types::{Array, BigInt, Uuid as SqlUuid};
+use diesel_async::RunQueryDsl;
+use uuid::Uuid;
+
+use crate::base::error::Error;
+use crate::base::ids::{EventId, OrderId, Place, SeatNumber, TicketId};
+use crate::base::seat::{SeatChange, SeatState};
+use crate::store::db::pool::Conn;
+use crate::store::db::schema::{orders, tickets};
+use crate::store::db::statement::Statement;
+use crate::store::db::tickets::{CANCELLED, TicketRow};
+
+/// A change that Redis may not know of.
+#[derive(Debug, Clone)]
+pub struct Unsettled {
+    pub ticket: TicketId,
+    pub order: OrderId,
+    pub event: EventId,
+    pub change: SeatChange,
+}
+
+impl Unsettled {
+    /// `None`: a number in the row is out of range.
+    pub fn of(row: &TicketRow) -> Option<Self> {
+        Some(Self {
+            ticket: TicketId(row.id),
+            order: OrderId(row.order_id),
+            event: EventId::try_from(row.event_id).ok()?,
+            change: change(row.seat_number, row.seat_version, &row.status, row.place)?,
+        })
+    }
+}
+
+fn change(seat: i32, version: i64, status: &str, place: i64) -> Option<SeatChange> {
+    Some(SeatChange {
+        seat: SeatNumber(u32::try_from(seat).ok()?),
+        version,
+        state: if status == CANCELLED { SeatState::Available } else { SeatState::Sold },
+        place: Place::from_db(place)?,
+    })
+}
+
+/// Oldest first, so that nothing waits forever, and the seats of an order together.
+pub async fn unsettled(conn: &mut Conn, except: &[EventId], most: i64) -> Result<Vec<Unsettled>, Error> {
+    let except: Vec<i32> = except.iter().map(|event| event.db()).collect();
+    type Row = (Uuid, Uuid, i32, i32, i64, String, i64);
+    let rows: Vec<Row> = tickets::table
+        .inner_join(orders::table)
+        .filter(tickets::settled_at.is_null())
+        .filter(tickets::event_id.ne_all(except))
+        .select((
+            tickets::id,
+            tickets::order_id,
+            tickets::event_id,
+            tickets::seat_number,
+            tickets::seat_version,
+            tickets::status,
+            orders::place,
+        ))
+        .order((tickets::sold_at, tickets::order_id))
+        .limit(most)
+        .load(conn)
+        .await?;
+    let typed = |(ticket, order, event, seat, version, status, place): Row| {
+        let event = EventId::try_from(event).ok()?;
+        let change = change(seat, version, &status, place)?;
+        Some(Unsettled { ticket: TicketId(ticket), order: OrderId(order), event, change })
+    };
+    Ok(rows.into_iter().filter_map(typed).collect())
+}
+
+/// Records that Redis knows exactly these changes.
+pub async fn mark_settled(conn: &mut Conn, settled: &[Unsettled]) -> Result<(), Error> {
+    let (ids, versions) = settled.iter().map(|one| (one.ticket.0, one.change.version)).unzip();
+    MarkSettled { ids, versions }.execute(conn).await?;
+    Ok(())
+}
+
+#[derive(QueryId)]
+struct MarkSettled {
+    ids: Vec<Uuid>,
+    versions: Vec<i64>,
+}
+
+impl QueryFragment<Pg> for MarkSettled {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+        let mut sql = Statement::new(include_str!("sql/mark_settled.sql"));
+        sql.write_to_value(&mut out);
+        out.push_bind_param::<Array<SqlUuid>, _>(&self.ids)?;
+        sql.write_to_value(&mut out);
+        out.push_bind_param::<Array<BigInt>, _>(&self.versions)?;
+        sql.write_rest(&mut out);
+        Ok(())
+    }
+}
+
+/// The latest change of every seat of an event that was ever sold.
+pub async fn latest(conn: &mut Conn, event: EventId) -> Result<Vec<SeatChange>, Error> {
+    let rows: Vec<(i32, i64, String, i64)> = tickets::table
+        .inner_join(orders::table)
+        .filter(tickets::event_id.eq(event.db()))
+        .distinct_on(tickets::seat_number)
+        .order((tickets::seat_number, tickets::seat_version.desc()))
+        .select((tickets::seat_number, tickets::seat_version, tickets::status, orders::place))
+        .load(conn)
+        .await?;
+    Ok(rows.iter().filter_map(|(seat, version, status, place)| change(*seat, *version, status, *place)).collect())
+}
+
+/// Places that bought: they have had their turn.
+pub async fn buyers(conn: &mut Conn, event: EventId) -> Result<Vec<Place>, Error> {
+    let places: Vec<i64> =
+        orders::table.filter(orders::event_id.eq(event.db())).select(orders::place).load(conn).await?;
+    Ok(places.into_iter().filter_map(Place::from_db).collect())
+}

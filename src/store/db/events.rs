@@ -1,0 +1,154 @@
+//! Events and their seats.
+
+use chrono::{DateTime, Utc};
+use diesel::prelude::*;
+use diesel::sql_types::{Array, BigInt, Integer, Text};
+use diesel_async::{AsyncConnection, RunQueryDsl};
+use uuid::Uuid;
+
+use crate::base::error::Error;
+use crate::base::hall::Layout;
+use crate::base::ids::EventId;
+use crate::store::db::pool::Conn;
+use crate::store::db::schema::{events, seats, sections};
+
+/// Places handed to one life of Redis at a time.
+pub const BLOCK: i64 = 1 << 20;
+
+#[derive(Debug, Clone, Queryable, Selectable)]
+#[diesel(table_name = events)]
+pub struct EventRow {
+    pub id: i32,
+    pub title: String,
+    pub on_sale: bool,
+    pub salt: Uuid,
+    pub concert_id: Option<i32>,
+    pub starts_at: Option<DateTime<Utc>>,
+    pub cancel_until: Option<DateTime<Utc>>,
+    pub one_place_per_person: bool,
+}
+
+#[derive(Debug, Clone, Queryable, Selectable)]
+#[diesel(table_name = seats)]
+pub struct SeatRow {
+    pub label: String,
+    pub price: i64,
+}
+
+/// What the database knows about a line that Redis lost.
+#[derive(Debug, Clone, Queryable, Selectable)]
+#[diesel(table_name = events)]
+pub struct LineRow {
+    pub ceiling: i64,
+    pub tick: i64,
+    pub undecided: i64,
+    pub parked: Option<i64>,
+}
+
+pub async fn all(conn: &mut Conn) -> Result<Vec<EventRow>, Error> {
+    Ok(events::table.select(EventRow::as_select()).order(events::id).load(conn).await?)
+}
+
+/// The seats of an event, in order of their numbers: 1, 2, 3 …
+pub async fn seats(conn: &mut Conn, event: EventId) -> Result<Vec<SeatRow>, Error> {
+    Ok(seats::table
+        .filter(seats::event_id.eq(event.db()))
+        .select(SeatRow::as_select())
+        .order(seats::number)
+        .load(conn)
+        .await?)
+}
+
+pub async fn line(conn: &mut Conn, event: EventId) -> Result<LineRow, Error> {
+    Ok(events::table.find(event.db()).select(LineRow::as_select()).first(conn).await?)
+}
+
+/// The sections of an event from the stage back: name, and seats in each row.
+pub async fn sections(conn: &mut Conn, event: EventId) -> Result<Vec<(String, Vec<usize>)>, Error> {
+    let rows: Vec<(String, Vec<Option<i32>>)> = sections::table
+        .filter(sections::event_id.eq(event.db()))
+        .select((sections::name, sections::row_lengths))
+        .order(sections::number)
+        .load(conn)
+        .await?;
+    let length = |length: i32| usize::try_from(length).unwrap_or(0);
+    Ok(rows.into_iter().map(|(name, rows)| (name, rows.into_iter().flatten().map(length).collect())).collect())
+}
+
+/// Makes the default event with this hall, if there is no event at all.
+pub async fn create_default(conn: &mut Conn, layout: &Layout) -> Result<bool, Error> {
+    conn.transaction(async |conn| {
+        let made = diesel::sql_query(
+            "INSERT INTO events (id, title) SELECT 1, 'ZTicket' WHERE NOT EXISTS (SELECT FROM events)
+             ON CONFLICT DO NOTHING",
+        )
+        .execute(conn)
+        .await?;
+        if made == 1 {
+            furnish(conn, 1, layout).await?;
+        }
+        Ok(made == 1)
+    })
+    .await
+}
+
+/// Adds sections and seats to an event that has none.
+pub async fn furnish(conn: &mut Conn, event: i32, layout: &Layout) -> Result<(), Error> {
+    for (number, section) in (1..).zip(layout.sections()) {
+        let rows: Vec<i32> = section.rows.iter().map(|length| length.cast_signed()).collect();
+        let values = (
+            sections::event_id.eq(event),
+            sections::number.eq(number),
+            sections::name.eq(&section.name),
+            sections::row_lengths.eq(rows),
+        );
+        diesel::insert_into(sections::table).values(values).execute(conn).await?;
+    }
+    let (labels, prices): (Vec<String>, Vec<i64>) = layout.seats().unzip();
+    diesel::sql_query(
+        "INSERT INTO seats (event_id, number, label, price)
+         SELECT $1, seat.number, seat.label, seat.price
+         FROM unnest($2, $3) WITH ORDINALITY AS seat (label, price, number)",
+    )
+    .bind::<Integer, _>(event)
+    .bind::<Array<Text>, _>(labels)
+    .bind::<Array<BigInt>, _>(prices)
+    .execute(conn)
+    .await?;
+    // So that the first query plans for its seats are good.
+    diesel::sql_query("ANALYZE seats").execute(conn).await?;
+    Ok(())
+}
+
+/// Takes the next block of places. It is never handed out again, used or not.
+pub async fn take_block(conn: &mut Conn, event: EventId) -> Result<std::ops::Range<i64>, Error> {
+    let end: i64 = diesel::update(events::table.find(event.db()))
+        .set(events::ceiling.eq(events::ceiling + BLOCK))
+        .returning(events::ceiling)
+        .get_result(conn)
+        .await?;
+    Ok(end - BLOCK..end)
+}
+
+/// Saves how far servers saw the line: event time and the lowest place still waiting.
+pub async fn save_ticks(conn: &mut Conn, ticks: &[(EventId, i64, i64)]) -> Result<(), Error> {
+    let (ids, times): (Vec<i32>, Vec<i64>) = ticks.iter().map(|(event, tick, _)| (event.db(), *tick)).unzip();
+    let undecided: Vec<i64> = ticks.iter().map(|(_, _, undecided)| *undecided).collect();
+    diesel::sql_query(
+        "UPDATE events SET tick = seen.tick, undecided = seen.undecided, parked = NULL
+         FROM unnest($1, $2, $3) AS seen (id, tick, undecided)
+         WHERE events.id = seen.id AND events.tick < seen.tick",
+    )
+    .bind::<Array<Integer>, _>(ids)
+    .bind::<Array<BigInt>, _>(times)
+    .bind::<Array<BigInt>, _>(undecided)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Records the next place at a clean stop: a Redis that comes back with it lost nobody. `None`: a server is running.
+pub async fn park(conn: &mut Conn, event: EventId, next: Option<i64>) -> Result<(), Error> {
+    diesel::update(events::table.find(event.db())).set(events::parked.eq(next)).execute(conn).await?;
+    Ok(())
+}

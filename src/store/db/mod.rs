@@ -1,0 +1,18 @@
+//! PostgreSQL: connections, migrations, locks, and queries by subject. Rules and transactions live in the stage that owns
+//! them; long statements are files in `sql/`.
+
+pub mod changes;
+pub mod concerts;
+pub mod events;
+pub mod impatient;
+pub mod locks;
+pub mod migrate;
+pub mod people;
+pub mod pool;
+pub mod rankings;
+#[rustfmt::skip]
+pub mod schema;
+pub mod sell;
+pub mod signing_keys;
+pub mod statement;
+pub mod tickets;

@@ -1,0 +1,82 @@
+//! Connections to PostgreSQL.
+
+use std::time::Duration;
+
+use diesel::ConnectionError;
+use diesel_async::pooled_connection::deadpool::{Hook, Object, Pool as DeadPool, PoolError};
+use diesel_async::pooled_connection::{AsyncDieselConnectionManager, ManagerConfig, RecyclingMethod};
+use diesel_async::{AsyncPgConnection, SimpleAsyncConnection};
+use futures_util::FutureExt;
+use tokio::runtime::Handle;
+
+use crate::base::error::Error;
+use crate::store::db::impatient::{self, Silence};
+
+pub type Pool = DeadPool<AsyncPgConnection>;
+pub type Conn = Object<AsyncPgConnection>;
+
+const WAIT: Duration = Duration::from_secs(2);
+/// A new connection costs a process over there, and the proof of a password here.
+pub const CONNECT: Duration = Duration::from_secs(5);
+/// A little longer than the database itself allows a statement: after that it is not slow but silent.
+const ANSWER: Duration = Duration::from_secs(6);
+
+impl From<diesel::result::Error> for Error {
+    fn from(error: diesel::result::Error) -> Self {
+        Self::Database(error.to_string())
+    }
+}
+
+impl From<PoolError> for Error {
+    fn from(error: PoolError) -> Self {
+        Self::DatabaseAway(error.to_string())
+    }
+}
+
+impl From<ConnectionError> for Error {
+    fn from(error: ConnectionError) -> Self {
+        Self::DatabaseAway(error.to_string())
+    }
+}
+
+/// Connections live in the runtime this is called in, whichever thread asks for them.
+pub fn pool(url: &str, size: usize) -> Result<Pool, Error> {
+    let runtime = Handle::current();
+    let silence = Silence::default();
+    let known = silence.clone();
+    let mut config = ManagerConfig::default();
+    // The first use of a broken connection finds out, and it is replaced; checking beforehand would cost every caller.
+    config.recycling_method = RecyclingMethod::Fast;
+    config.custom_setup = Box::new(move |url| {
+        let (runtime, url, silence) = (runtime.clone(), url.to_owned(), silence.clone());
+        async move {
+            let connected = runtime.spawn(async move { connect(&url, silence).await }).await;
+            connected.unwrap_or_else(|failed| Err(ConnectionError::BadConnection(failed.to_string())))
+        }
+        .boxed()
+    });
+    let manager = AsyncDieselConnectionManager::<AsyncPgConnection>::new_with_config(url, config);
+    DeadPool::builder(manager)
+        .max_size(size)
+        .wait_timeout(Some(WAIT))
+        .create_timeout(Some(CONNECT))
+        .recycle_timeout(Some(WAIT))
+        .pre_recycle(Hook::sync_fn(move |_, metrics| known.allows(metrics.created)))
+        .runtime(deadpool_redis::Runtime::Tokio1)
+        .build()
+        .map_err(Error::internal)
+}
+
+pub async fn connect(url: &str, silence: Silence) -> Result<AsyncPgConnection, ConnectionError> {
+    let mut conn = impatient::connect(url, CONNECT, ANSWER, silence).await?;
+    conn.batch_execute("SET statement_timeout = '5s'; SET idle_in_transaction_session_timeout = '10s'")
+        .await
+        .map_err(ConnectionError::CouldntSetupConfiguration)?;
+    Ok(conn)
+}
+
+/// One round trip, to see whether the database answers.
+pub async fn ping(pool: &Pool) -> Result<(), Error> {
+    pool.get().await?.batch_execute("SELECT 1").await?;
+    Ok(())
+}

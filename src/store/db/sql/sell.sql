@@ -1,0 +1,62 @@
+-- Sells to many buyers in one statement, and so in one commit. One row a seat in each list.
+-- Locks the seats that are unsold (their version is even), in order; adds up each party whose every seat is unsold; locks
+-- the people who pay, in order; and for each buyer who can pay writes the order, the debit, the payment, the ledger entry,
+-- the seat versions and the tickets. No seat, place or person may appear in two orders of one call.
+WITH asked AS (
+  SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8)
+    AS asked (ticket_id, order_id, event_id, place, seat_number, token, user_id, seats)
+),
+locked AS (
+  SELECT s.event_id, s.number, s.price, asked.ticket_id, asked.order_id, asked.place, asked.user_id,
+         asked.seats
+  FROM seats s JOIN asked ON s.event_id = asked.event_id AND s.number = asked.seat_number
+  WHERE s.version % 2 = 0
+  ORDER BY s.event_id, s.number FOR UPDATE OF s
+),
+party AS (
+  SELECT order_id, event_id, place, user_id, sum(price)::bigint AS total
+  FROM locked GROUP BY order_id, event_id, place, user_id HAVING count(*) = max(seats)
+),
+payer AS (
+  SELECT u.id, u.balance FROM users u
+  WHERE u.id = ANY (ARRAY(SELECT user_id FROM party WHERE total > 0))
+  ORDER BY u.id FOR NO KEY UPDATE OF u
+),
+bill AS (
+  SELECT party.*, payer.balance FROM party LEFT JOIN payer ON payer.id = party.user_id
+),
+ordered AS (
+  INSERT INTO orders (id, event_id, place, user_id)
+  SELECT order_id, event_id, place, user_id FROM bill WHERE total = 0 OR balance >= total
+  ORDER BY event_id, place
+  ON CONFLICT (event_id, place) DO NOTHING
+  RETURNING id
+),
+debited AS (
+  UPDATE users u SET balance = u.balance - bill.total
+  FROM bill JOIN ordered ON ordered.id = bill.order_id
+  WHERE u.id = bill.user_id AND bill.total > 0
+  RETURNING u.id, u.balance, bill.order_id, bill.total
+),
+paid AS (
+  INSERT INTO payments (order_id, user_id, amount) SELECT order_id, id, total FROM debited
+),
+booked AS (
+  INSERT INTO ledger (user_id, kind, amount, balance, order_id)
+  SELECT id, 'PAYMENT', -total, balance, order_id FROM debited
+),
+versioned AS (
+  UPDATE seats s SET version = s.version + 1
+  FROM locked JOIN ordered ON ordered.id = locked.order_id
+  WHERE s.event_id = locked.event_id AND s.number = locked.number
+  RETURNING locked.ticket_id, s.version, s.price
+),
+sold AS (
+  INSERT INTO tickets (id, order_id, event_id, seat_number, seat_version, price, queue_token)
+  SELECT asked.ticket_id, asked.order_id, asked.event_id, asked.seat_number,
+         versioned.version, versioned.price, asked.token
+  FROM asked JOIN versioned ON versioned.ticket_id = asked.ticket_id
+  RETURNING id, seat_version, price, sold_at
+)
+SELECT asked.ticket_id, sold.seat_version, sold.price, sold.sold_at, bill.total, bill.balance
+FROM asked LEFT JOIN sold ON sold.id = asked.ticket_id LEFT JOIN bill ON bill.order_id = asked.order_id

@@ -1,0 +1,97 @@
+//! Tickets, with their orders.
+
+use chrono::{DateTime, Utc};
+use diesel::prelude::*;
+use diesel::sql_types::Uuid as SqlUuid;
+use diesel_async::RunQueryDsl;
+use uuid::Uuid;
+
+use crate::base::error::Error;
+use crate::base::ids::{EventId, PersonId, Place, SeatNumber, TicketId};
+use crate::store::db::pool::Conn;
+use crate::store::db::schema::{orders, tickets};
+
+pub const CANCELLED: &str = "CANCELLED";
+
+#[derive(Debug, Clone, Queryable)]
+pub struct TicketRow {
+    pub id: Uuid,
+    pub order_id: Uuid,
+    pub user_id: Option<Uuid>,
+    pub event_id: i32,
+    pub place: i64,
+    pub seat_number: i32,
+    pub price: i64,
+    pub seat_version: i64,
+    pub status: String,
+    pub sold_at: DateTime<Utc>,
+    pub cancelled_at: Option<DateTime<Utc>>,
+}
+
+#[diesel::dsl::auto_type]
+fn with_order() -> _ {
+    tickets::table.inner_join(orders::table)
+}
+
+/// The fields of [`TicketRow`].
+#[diesel::dsl::auto_type]
+fn columns() -> _ {
+    (
+        tickets::id,
+        tickets::order_id,
+        orders::user_id,
+        tickets::event_id,
+        orders::place,
+        tickets::seat_number,
+        tickets::price,
+        tickets::seat_version,
+        tickets::status,
+        tickets::sold_at,
+        tickets::cancelled_at,
+    )
+}
+
+pub async fn by_id(conn: &mut Conn, id: TicketId) -> Result<Option<TicketRow>, Error> {
+    let found = with_order().filter(tickets::id.eq(id.0)).select(columns()).first(conn).await;
+    Ok(found.optional()?)
+}
+
+/// The tickets of a place's order, if it has one.
+pub async fn by_place(conn: &mut Conn, event: EventId, place: Place) -> Result<Vec<TicketRow>, Error> {
+    Ok(with_order()
+        .filter(orders::event_id.eq(event.db()).and(orders::place.eq(place.db())))
+        .select(columns())
+        .order(tickets::seat_number)
+        .load(conn)
+        .await?)
+}
+
+/// The tickets of a person, newest first, starting before `cursor`.
+pub async fn by_person(conn: &mut Conn, person: PersonId, cursor: Uuid, most: i64) -> Result<Vec<TicketRow>, Error> {
+    Ok(with_order()
+        .filter(orders::user_id.eq(person.0).and(tickets::id.lt(cursor)))
+        .select(columns())
+        .order(tickets::id.desc())
+        .limit(most)
+        .load(conn)
+        .await?)
+}
+
+/// Which of these seats of an event are sold.
+pub async fn sold_among(conn: &mut Conn, event: EventId, asked: &[SeatNumber]) -> Result<Vec<SeatNumber>, Error> {
+    let numbers: Vec<i32> = asked.iter().map(|seat| seat.db()).collect();
+    let sold: Vec<i32> = tickets::table
+        .filter(tickets::event_id.eq(event.db()).and(tickets::seat_number.eq_any(numbers)))
+        .filter(tickets::status.ne(CANCELLED))
+        .select(tickets::seat_number)
+        .order(tickets::seat_number)
+        .load(conn)
+        .await?;
+    Ok(sold.into_iter().filter_map(|seat| u32::try_from(seat).ok().map(SeatNumber)).collect())
+}
+
+/// Takes a ticket back: see `sql/cancel.sql`. Returns whether it did; if not, the ticket's row says why.
+pub async fn cancel(conn: &mut Conn, id: TicketId) -> Result<bool, Error> {
+    let cancelled = diesel::sql_query(include_str!("sql/cancel.sql")).bind::<SqlUuid, _>(id.0).execute(conn).await?;
+    Ok(cancelled == 1)
+}

@@ -1,0 +1,122 @@
+//! The two stores: PostgreSQL and Redis, and how requests share them. Knows only `base`.
+
+pub mod db;
+pub mod gather;
+pub mod redis;
+
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use crate::base::LONGEST_WAIT;
+use crate::base::error::Error;
+use crate::base::metrics::Metrics;
+use crate::store::db::pool::Conn;
+use crate::store::redis::lane::Lane;
+use crate::store::redis::links::{self, Address};
+use crate::store::redis::scripts::Scripts;
+
+/// Database connections of one server. A few are enough, because sales are gathered.
+const DB_CONNECTIONS: usize = 16;
+/// How many of them requests may use for queries of their own, so that sales always find one. Further requests wait for
+/// their turn, up to a bound; beyond it they are refused at once, because they would wait in vain.
+const QUERIES_AT_ONCE: usize = 8;
+const MOST_QUERIES: usize = 2000;
+/// Calls to Redis that the requests of a server may have under way. Redis does tens of thousands a second: more would be
+/// answered too late, and done all the same.
+const MOST_CALLS: usize = 4000;
+
+/// PostgreSQL and Redis, connected and checked.
+pub struct Stores {
+    pub db: db::pool::Pool,
+    pub redis: links::Pool,
+    pub scripts: Scripts,
+    pub metrics: Arc<Metrics>,
+    address: Address,
+    /// Pooled connections live in this runtime: work on them is done here, whichever thread asked for it.
+    runtime: Handle,
+    /// Room for queries that run or wait, and for those that run.
+    queries: Semaphore,
+    turns: Arc<Semaphore>,
+}
+
+impl Stores {
+    /// Connects to both and loads the scripts.
+    pub async fn connect(
+        database_url: &str,
+        redis_url: &str,
+        scripts: Scripts,
+        metrics: Arc<Metrics>,
+    ) -> Result<Self, Error> {
+        let db = db::pool::pool(database_url, DB_CONNECTIONS)?;
+        let address = Address::parse(redis_url)?;
+        let redis = links::pool(&address)?;
+        links::check(&redis).await?;
+        scripts.load(&mut redis.get().await?).await?;
+        Ok(Self {
+            db,
+            redis,
+            scripts,
+            metrics,
+            address,
+            runtime: Handle::current(),
+            queries: Semaphore::new(MOST_QUERIES),
+            turns: Arc::new(Semaphore::new(QUERIES_AT_ONCE)),
+        })
+    }
+
+    /// A connection to Redis for one of so many web workers.
+    pub fn lane(&self, workers: usize) -> Result<Lane, Error> {
+        Lane::new(&self.address, MOST_CALLS.div_ceil(workers))
+    }
+
+    /// Runs work on pooled connections in the background runtime and waits for it, within limits. It goes on to its end
+    /// even if the caller goes away.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<T, Error> {
+        let done = self.runtime.spawn(timeout(LONGEST_WAIT, work)).await;
+        done.map_err(Error::internal)?.unwrap_or(Err(Error::TooSlow("a request")))
+    }
+
+    /// The same without waiting for it.
+    pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) -> tokio::task::JoinHandle<()> {
+        self.runtime.spawn(work)
+    }
+
+    /// How PostgreSQL is, in a few words.
+    pub async fn postgres_health(&self) -> Result<String, Error> {
+        let db = self.db.clone();
+        self.run(async move { db::pool::ping(&db).await }).await?;
+        let status = self.db.status();
+        Ok(format!("answers; {} of {} connections open", status.size, status.max_size))
+    }
+
+    /// How Redis is, in a few words.
+    pub async fn redis_health(&self) -> Result<String, Error> {
+        let redis = self.redis.clone();
+        self.run(async move { redis.health().await }).await
+    }
+
+    /// Runs a query for a request, when its turn comes.
+    pub async fn query<T: Send + 'static>(
+        &self,
+        ask: impl for<'c> FnOnce(&'c mut Conn) -> BoxFuture<'c, Result<T, Error>> + Send + 'static,
+    ) -> Result<T, Error> {
+        let _room = self.queries.try_acquire().map_err(|_| Error::Overloaded("queries"))?;
+        // The caller waits here, so a caller that gives up does not get a turn.
+        let turn = timeout(LONGEST_WAIT, self.turns.clone().acquire_owned()).await;
+        let turn = turn.map_err(|_| Error::TooSlow("a query"))?;
+        let db = self.db.clone();
+        self.run(async move {
+            let answer = ask(&mut db.get().await?).await;
+            drop(turn);
+            answer
+        })
+        .await
+    }
+}

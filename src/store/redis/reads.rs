@@ -1,0 +1,248 @@
+//! Every read of Redis. What belongs together is read at one moment, by MULTI and EXEC; what it means is for others to say.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use redis::aio::ConnectionLike;
+use redis::{FromRedisValue, InfoDict, Pipeline, RedisError, Value};
+
+use crate::base::error::Error;
+use crate::base::ids::{ConcertId, Place, SeatNumber};
+use crate::base::seat::SeatState;
+use crate::store::redis::keys::{Key, Keys};
+
+pub type Hash = HashMap<String, String>;
+
+/// The hash `meta`, with Redis's clock.
+pub struct MetaRead {
+    pub clock_ms: u64,
+    /// Empty if the event is not there.
+    pub meta: Hash,
+}
+
+/// Which bytes of the line to read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LinePart {
+    Nothing,
+    Whole,
+    /// Bytes around the head, and from `tail` on.
+    Ends {
+        front: Range<u64>,
+        tail: u64,
+    },
+}
+
+/// Which parts of an event to read besides `meta`.
+pub struct Wanted {
+    pub line: LinePart,
+    pub passes: bool,
+    pub seats: bool,
+    pub policy: bool,
+    pub buyers: bool,
+}
+
+/// The parts that were read, all of one moment; `None` where a part was not wanted.
+pub struct PartsRead {
+    pub meta: MetaRead,
+    pub line: Option<LineBytes>,
+    pub passes: Option<PassesRead>,
+    pub seats: Option<SeatsRead>,
+    pub policy: Option<Hash>,
+    /// The place that holds or bought each seat.
+    pub owners: Option<HashMap<u32, u32>>,
+}
+
+pub enum LineBytes {
+    Whole { line: Vec<u8>, back: Vec<u8> },
+    Ends { front: Vec<u8>, tail: Vec<u8> },
+}
+
+pub struct PassesRead {
+    /// Place and deadline, ms.
+    pub deadlines: Vec<(Place, u64)>,
+    /// Place and the latest moment its pass can be extended to, ms.
+    pub limits: HashMap<u32, u64>,
+}
+
+pub struct SeatsRead {
+    pub states: Vec<SeatState>,
+    /// Seat and deadline of its hold, ms.
+    pub hold_ends: Vec<(SeatNumber, u64)>,
+}
+
+/// Whether an event's keys are complete, and whose places they hand out.
+pub struct Block {
+    /// The life of Redis that the block of places belongs to.
+    pub life: String,
+    pub next: i64,
+    pub end: i64,
+}
+
+/// `meta`, and whether the line exists.
+pub async fn meta(conn: &mut impl ConnectionLike, keys: &Keys) -> Result<(MetaRead, bool), Error> {
+    let mut pipe = redis::pipe();
+    pipe.atomic().cmd("TIME").hgetall(keys.get(Key::Meta)).exists(keys.get(Key::Line));
+    let mut replies = Replies::of(&pipe, conn).await?;
+    Ok((replies.meta()?, replies.next()?))
+}
+
+/// `meta` and the wanted parts.
+pub async fn parts(conn: &mut impl ConnectionLike, keys: &Keys, wanted: &Wanted) -> Result<PartsRead, Error> {
+    let key = |key: Key| keys.get(key);
+    let mut pipe = redis::pipe();
+    pipe.atomic().cmd("TIME").hgetall(key(Key::Meta));
+    match &wanted.line {
+        LinePart::Nothing => {}
+        LinePart::Whole => {
+            bytes(&mut pipe, key(Key::Line), 0, None);
+            bytes(&mut pipe, key(Key::Back), 0, None);
+        }
+        LinePart::Ends { front, tail } => {
+            bytes(&mut pipe, key(Key::Line), front.start, Some(front.end));
+            bytes(&mut pipe, key(Key::Line), *tail, None);
+        }
+    }
+    if wanted.passes {
+        pipe.zrange_withscores(key(Key::Passes), 0, -1).hgetall(key(Key::Limits));
+    }
+    if wanted.seats {
+        pipe.get(key(Key::Seats)).zrange_withscores(key(Key::HoldEnds), 0, -1);
+    }
+    if wanted.policy {
+        pipe.hgetall(key(Key::Policy));
+    }
+    if wanted.buyers {
+        pipe.hgetall(key(Key::Owners));
+    }
+
+    let mut replies = Replies::of(&pipe, conn).await?;
+    Ok(PartsRead {
+        meta: replies.meta()?,
+        line: match wanted.line {
+            LinePart::Nothing => None,
+            LinePart::Whole => Some(LineBytes::Whole { line: replies.next()?, back: replies.next()? }),
+            LinePart::Ends { .. } => Some(LineBytes::Ends { front: replies.next()?, tail: replies.next()? }),
+        },
+        passes: if wanted.passes { Some(replies.passes()?) } else { None },
+        seats: if wanted.seats { Some(replies.seats()?) } else { None },
+        policy: if wanted.policy { Some(replies.next()?) } else { None },
+        owners: if wanted.buyers { Some(replies.next()?) } else { None },
+    })
+}
+
+/// The places that hold these seats; `None` for a seat that nobody holds.
+pub async fn owners(
+    conn: &mut impl ConnectionLike,
+    keys: &Keys,
+    seats: &[SeatNumber],
+) -> Result<Vec<Option<Place>>, Error> {
+    let mut ask = redis::cmd("HMGET");
+    ask.arg(keys.get(Key::Owners)).arg(seats.iter().map(|seat| seat.0).collect::<Vec<_>>());
+    let owners: Vec<Option<u32>> = ask.query_async(conn).await?;
+    Ok(owners.into_iter().map(|owner| owner.map(Place)).collect())
+}
+
+/// The event's block of places, and the current life of Redis. `None`: keys are missing.
+pub async fn block(conn: &mut impl ConnectionLike, keys: &Keys) -> Result<Option<(Block, String)>, Error> {
+    let mut pipe = redis::pipe();
+    pipe.atomic()
+        .hmget(keys.get(Key::Meta), &["life", "next", "end", "waiting"])
+        .exists(keys.get(Key::Line))
+        .cmd("INFO")
+        .arg("replication");
+    let mut replies = Replies::of(&pipe, conn).await?;
+    type Fields = (Option<String>, Option<i64>, Option<i64>, Option<i64>);
+    let (Some(life), Some(next), Some(end), Some(waiting)) = replies.next::<Fields>()? else { return Ok(None) };
+    let has_line: bool = replies.next()?;
+    if waiting > 0 && !has_line {
+        return Ok(None);
+    }
+    let current = replies.next::<InfoDict>()?.get("master_replid").unwrap_or_default();
+    Ok(Some((Block { life, next, end }, current)))
+}
+
+/// The next place that will be given out.
+pub async fn next_place(conn: &mut impl ConnectionLike, keys: &Keys) -> Result<Option<i64>, Error> {
+    Ok(redis::cmd("HGET").arg(keys.get(Key::Meta)).arg("next").query_async(conn).await?)
+}
+
+/// How many wait, and the first place that does.
+pub async fn line_head(conn: &mut impl ConnectionLike, keys: &Keys) -> Result<(u64, u32), Error> {
+    let fields = ["waiting", "head"].as_slice();
+    Ok(redis::cmd("HMGET").arg(keys.get(Key::Meta)).arg(fields).query_async(conn).await?)
+}
+
+/// The state of every seat, and the version of each seat that ever changed.
+pub async fn seats(
+    conn: &mut impl ConnectionLike,
+    keys: &Keys,
+) -> Result<(Vec<SeatState>, HashMap<SeatNumber, i64>), Error> {
+    let mut pipe = redis::pipe();
+    pipe.atomic().get(keys.get(Key::Seats)).hgetall(keys.get(Key::Versions));
+    let mut replies = Replies::of(&pipe, conn).await?;
+    let (states, versions): (Vec<u8>, HashMap<u32, i64>) = (replies.next()?, replies.next()?);
+    Ok((states_of(&states)?, versions.into_iter().map(|(seat, version)| (SeatNumber(seat), version)).collect()))
+}
+
+/// The first concerts of a ranking with their scores, best first. `None`: the ranking is not in Redis.
+pub async fn ranking(
+    conn: &mut impl ConnectionLike,
+    keys: &Keys,
+    lowest_first: bool,
+    most: isize,
+) -> Result<Option<Vec<(ConcertId, i64)>>, Error> {
+    let mut pipe = redis::pipe();
+    pipe.hexists(keys.get(Key::AsOf), "*");
+    if lowest_first {
+        pipe.zrange_withscores(keys.get(Key::Ranking), 0, most - 1);
+    } else {
+        pipe.zrevrange_withscores(keys.get(Key::Ranking), 0, most - 1);
+    }
+    let (built, scores): (bool, Vec<(i32, f64)>) = pipe.query_async(conn).await?;
+    Ok(built.then(|| scores.into_iter().map(|(id, score)| (ConcertId(id), score as i64)).collect()))
+}
+
+/// Bytes `start` to `end`, or to the last one.
+fn bytes(pipe: &mut Pipeline, key: &str, start: u64, end: Option<u64>) {
+    let last = end.map_or(-1, |end| i64::try_from(end).unwrap_or(i64::MAX) - 1);
+    // To GETRANGE an end of -1 is the last byte, so an empty range needs other words.
+    let (start, last) = if end.is_some_and(|end| end <= start) { (1, 0) } else { (start, last) };
+    pipe.cmd("GETRANGE").arg(key).arg(start).arg(last);
+}
+
+fn states_of(bytes: &[u8]) -> Result<Vec<SeatState>, Error> {
+    let unknown = |byte: &u8| Error::Internal(format!("the seat map has byte {byte}"));
+    bytes.iter().map(|byte| SeatState::from_byte(*byte).ok_or_else(|| unknown(byte))).collect()
+}
+
+/// The replies of one MULTI, taken in the order of its commands.
+struct Replies(std::vec::IntoIter<Value>);
+
+impl Replies {
+    async fn of(pipe: &Pipeline, conn: &mut impl ConnectionLike) -> Result<Self, Error> {
+        let replies: Vec<Value> = pipe.query_async(conn).await?;
+        Ok(Self(replies.into_iter()))
+    }
+
+    fn next<T: FromRedisValue>(&mut self) -> Result<T, Error> {
+        let reply = self.0.next().ok_or_else(|| Error::internal("a reply of Redis is missing"))?;
+        Ok(redis::from_redis_value(reply).map_err(RedisError::from)?)
+    }
+
+    fn meta(&mut self) -> Result<MetaRead, Error> {
+        let (seconds, micros): (u64, u64) = self.next()?;
+        Ok(MetaRead { clock_ms: seconds * 1000 + micros / 1000, meta: self.next()? })
+    }
+
+    fn passes(&mut self) -> Result<PassesRead, Error> {
+        let deadlines: Vec<(u32, f64)> = self.next()?;
+        let deadlines = deadlines.into_iter().map(|(place, deadline)| (Place(place), deadline as u64)).collect();
+        Ok(PassesRead { deadlines, limits: self.next()? })
+    }
+
+    fn seats(&mut self) -> Result<SeatsRead, Error> {
+        let (states, ends): (Vec<u8>, Vec<(u32, f64)>) = (self.next()?, self.next()?);
+        let hold_ends = ends.into_iter().map(|(seat, deadline)| (SeatNumber(seat), deadline as u64)).collect();
+        Ok(SeatsRead { states: states_of(&states)?, hold_ends })
+    }
+}

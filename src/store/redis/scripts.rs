@@ -1,0 +1,500 @@
+//! Every write to Redis: one script, one verb, one function. Only this file names scripts.
+//!
+//! `UNREADY` is an error here ([`Error::Unready`]); every other word is a value of the reply's type. An unknown word is an
+//! error of ours and never guessed at.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use redis::aio::ConnectionLike;
+use redis::{Cmd, ErrorKind, Script, ServerErrorKind, ToRedisArgs, Value};
+
+use crate::base::error::Error;
+use crate::base::ids::{ConcertId, PersonId, Place, SeatNumber};
+use crate::base::metrics::Metrics;
+use crate::base::seat::{SeatChange, SeatState};
+use crate::store::redis::keys::{Key, Keys};
+
+/// A script as it is embedded: what its header promises is checked by a test.
+pub struct Source {
+    pub name: &'static str,
+    pub text: &'static str,
+    pub keys: &'static [Key],
+    pub replies: &'static [&'static str],
+}
+
+macro_rules! scripts {
+    ($( $script:ident = $name:literal [$($key:ident)*] -> $($reply:literal)|*; )*) => {
+        #[derive(Clone, Copy)]
+        enum Verb { $( $script, )* }
+
+        pub static SOURCES: &[Source] = &[$(
+            Source {
+                name: $name,
+                text: include_str!(concat!("../../../lua/", $name, ".lua")),
+                keys: &[$( Key::$key ),*],
+                replies: &[$( $reply ),*],
+            },
+        )*];
+    };
+}
+
+scripts! {
+    LineEnter = "1_line_enter" [Meta Line Policy Pulse0 Pulse1 Pulse2 Pulse3 Pulse4 Back Passes Members]
+        -> "ENTERED" | "FULL" | "CLOSED" | "SOLD_OUT" | "STALE" | "NEED_BLOCK" | "UNREADY";
+    LineBlock = "1_line_block" [Meta Line Back Pulse0 Pulse1 Pulse2 Pulse3 Pulse4] -> "OK" | "UNREADY";
+    LinePulse = "1_line_pulse" [Meta Line Back Tmp Pulse0 Pulse1 Pulse2 Pulse3 Pulse4] -> "OK" | "UNREADY";
+    LineLeave = "1_line_leave" [Meta Line Back Passes Limits Seats Owners HoldEnds Held] -> "LEFT" | "GONE" | "UNREADY";
+    LineSweep = "1_line_sweep" [Meta Line Policy Back Tmp Pulse0 Pulse1 Pulse2 Pulse3 Pulse4]
+        -> "SWEPT" | "SKIPPED" | "UNREADY";
+    PassAdmit = "2_pass_admit" [Meta Line Policy Passes Limits Tmp Pulse0 Pulse1 Pulse2 Pulse3 Pulse4]
+        -> "ADMITTED" | "SKIPPED" | "PAUSED" | "STALE" | "UNREADY";
+    SeatHold = "3_seat_hold" [Meta Line Policy Passes Limits Seats Owners HoldEnds Held]
+        -> "HELD" | "YOURS" | "TAKEN" | "NO_PASS" | "NO_SEAT" | "TOO_MANY" | "UNREADY";
+    SeatRelease = "3_seat_release" [Meta Line Seats Owners HoldEnds Held]
+        -> "RELEASED" | "NOT_YOURS" | "NO_SEAT" | "UNREADY";
+    SeatExpire = "3_seat_expire" [Meta Line Seats Owners HoldEnds Held] -> "EXPIRED" | "UNREADY";
+    TicketSettle = "4_ticket_settle" [Meta Line Back Passes Limits Seats Owners Versions HoldEnds Held]
+        -> "SETTLED" | "UNREADY";
+    EventRestore = "5_event_restore" [Meta Line Policy Back Passes Limits Seats Owners Versions HoldEnds Held Tmp
+        Pulse0 Pulse1 Pulse2 Pulse3 Pulse4] -> "RESTORED" | "PRESENT";
+    PolicySet = "policy_set" [Meta Line Policy] -> "OK" | "REFUSED" | "UNREADY";
+    RankingSet = "ranking_set" [Ranking AsOf] -> "RANKED";
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum Enter {
+    /// The first `count` of those who asked are in, in order.
+    Entered {
+        first: Place,
+        count: u32,
+        first_rank: u64,
+    },
+    Full,
+    Closed,
+    SoldOut,
+    /// The block of places belongs to an earlier life of this Redis.
+    Stale,
+    NeedBlock,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum Leave {
+    Left,
+    Gone,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum Sweep {
+    Swept(u64),
+    Skipped,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum Admit {
+    Admitted(u64),
+    /// Too early; ask again after this many ms.
+    Skipped(u64),
+    Paused,
+    Stale,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// For this many ms from now.
+    Held {
+        left_ms: u64,
+    },
+    /// Already bought by this place.
+    Yours,
+    Taken(Vec<(SeatNumber, SeatState)>),
+    NoPass,
+    NoSeat(SeatNumber),
+    TooMany(u64),
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum Release {
+    Released(u64),
+    NotYours(SeatNumber, SeatState),
+    NoSeat(SeatNumber),
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub struct Settled {
+    /// How many changes were new to Redis.
+    pub applied: u64,
+    /// Seats that nobody has bought.
+    pub unsold: u64,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum Restore {
+    Restored,
+    Present,
+}
+
+/// What `5_event_restore` builds from.
+#[derive(Debug, Default)]
+pub struct RestoreArgs {
+    pub facts: String,
+    pub policy: String,
+    pub line: Vec<u8>,
+    pub back: Vec<u8>,
+    pub passes: String,
+    pub holds: String,
+    pub settled: String,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum PolicySet {
+    Ok,
+    Refused(String),
+}
+
+/// The scripts, hashed and ready to call.
+pub struct Scripts {
+    /// In the order of [`SOURCES`]: each text, with its hash.
+    scripts: Vec<(Cow<'static, str>, Script)>,
+    metrics: Arc<Metrics>,
+}
+
+impl Scripts {
+    pub fn new(metrics: Arc<Metrics>) -> Self {
+        Self::with_texts(metrics, |source| source.text.into())
+    }
+
+    /// With other texts, as another version of this server has them.
+    pub fn with_texts(metrics: Arc<Metrics>, text: impl Fn(&Source) -> Cow<'static, str>) -> Self {
+        let hashed = |text: Cow<'static, str>| {
+            let script = Script::new(&text);
+            (text, script)
+        };
+        Self { scripts: SOURCES.iter().map(|source| hashed(text(source))).collect(), metrics }
+    }
+
+    /// `SCRIPT LOAD` for all, on every master of a cluster. If a server lacks one later, the call that finds out sends it.
+    pub async fn load(&self, conn: &mut impl ConnectionLike) -> Result<(), Error> {
+        for (_, script) in &self.scripts {
+            script.load_async(conn).await?;
+        }
+        Ok(())
+    }
+
+    pub async fn enter(&self, conn: &mut impl ConnectionLike, keys: &Keys, count: usize) -> Result<Enter, Error> {
+        Self::entered(&self.call(conn, Verb::LineEnter, keys, |call| call.arg(count)).await?)
+    }
+
+    /// One place a person. Returns the outcome for newcomers, and the place each person has now.
+    pub async fn enter_people(
+        &self,
+        conn: &mut impl ConnectionLike,
+        keys: &Keys,
+        people: &[PersonId],
+    ) -> Result<(Enter, Vec<Option<Place>>), Error> {
+        let reply = self
+            .call(conn, Verb::LineEnter, keys, |call| {
+                call.arg(people.len());
+                for person in people {
+                    call.arg(person.0.as_bytes().as_slice());
+                }
+                call
+            })
+            .await?;
+        let outcome = Self::entered(&reply)?;
+        let after = if matches!(outcome, Enter::Entered { .. }) { 4 } else { 1 };
+        let place = |at| reply.number::<i64>(at).map(Place::from_db);
+        let places = (after..reply.0.len()).map(place).collect::<Result<_, _>>()?;
+        Ok((outcome, places))
+    }
+
+    fn entered(reply: &Reply) -> Result<Enter, Error> {
+        Ok(match reply.word() {
+            "ENTERED" => {
+                Enter::Entered { first: reply.place(1)?, count: reply.number(2)?, first_rank: reply.number(3)? }
+            }
+            "FULL" => Enter::Full,
+            "CLOSED" => Enter::Closed,
+            "SOLD_OUT" => Enter::SoldOut,
+            "STALE" => Enter::Stale,
+            "NEED_BLOCK" => Enter::NeedBlock,
+            _ => return Err(reply.unknown()),
+        })
+    }
+
+    /// `gap_wait`: how long admission waits for lost places to return; `None`: no place was lost.
+    pub async fn block(
+        &self,
+        conn: &mut impl ConnectionLike,
+        keys: &Keys,
+        block: std::ops::Range<i64>,
+        gap_wait: Option<u64>,
+    ) -> Result<(), Error> {
+        let gap_wait = gap_wait.map_or(-1, |ms| i64::try_from(ms).unwrap_or(i64::MAX));
+        let reply =
+            self.call(conn, Verb::LineBlock, keys, |call| call.arg(block.start).arg(block.end).arg(gap_wait)).await?;
+        match reply.word() {
+            "OK" => Ok(()),
+            _ => Err(reply.unknown()),
+        }
+    }
+
+    /// `dense` is a bitmap whose first bit is place `from`, a multiple of 8. Returns how many places of the gap returned.
+    pub async fn pulse(
+        &self,
+        conn: &mut impl ConnectionLike,
+        keys: &Keys,
+        from: u32,
+        dense: &[u8],
+        places: &[u32],
+    ) -> Result<u64, Error> {
+        let reply = self.call(conn, Verb::LinePulse, keys, |call| call.arg(from).arg(dense).arg(places)).await?;
+        match reply.word() {
+            "OK" => reply.number(1),
+            _ => Err(reply.unknown()),
+        }
+    }
+
+    pub async fn leave(&self, conn: &mut impl ConnectionLike, keys: &Keys, place: Place) -> Result<Leave, Error> {
+        let reply = self.call(conn, Verb::LineLeave, keys, |call| call.arg(place.0)).await?;
+        match reply.word() {
+            "LEFT" => Ok(Leave::Left),
+            "GONE" => Ok(Leave::Gone),
+            _ => Err(reply.unknown()),
+        }
+    }
+
+    pub async fn sweep(&self, conn: &mut impl ConnectionLike, keys: &Keys) -> Result<Sweep, Error> {
+        let reply = self.call(conn, Verb::LineSweep, keys, |call| call).await?;
+        match reply.word() {
+            "SWEPT" => Ok(Sweep::Swept(reply.number(1)?)),
+            "SKIPPED" => Ok(Sweep::Skipped),
+            _ => Err(reply.unknown()),
+        }
+    }
+
+    pub async fn admit(&self, conn: &mut impl ConnectionLike, keys: &Keys) -> Result<Admit, Error> {
+        let reply = self.call(conn, Verb::PassAdmit, keys, |call| call).await?;
+        match reply.word() {
+            "ADMITTED" => Ok(Admit::Admitted(reply.number(1)?)),
+            "SKIPPED" => Ok(Admit::Skipped(reply.number(1)?)),
+            "PAUSED" => Ok(Admit::Paused),
+            "STALE" => Ok(Admit::Stale),
+            _ => Err(reply.unknown()),
+        }
+    }
+
+    pub async fn hold(
+        &self,
+        conn: &mut impl ConnectionLike,
+        keys: &Keys,
+        place: Place,
+        at_least_ms: u64,
+        seats: &[SeatNumber],
+    ) -> Result<Hold, Error> {
+        let reply = self
+            .call(conn, Verb::SeatHold, keys, |call| call.arg(place.0).arg(at_least_ms).arg(numbers(seats)))
+            .await?;
+        Ok(match reply.word() {
+            "HELD" => {
+                let (deadline, now): (u64, u64) = (reply.number(1)?, reply.number(2)?);
+                Hold::Held { left_ms: deadline.saturating_sub(now) }
+            }
+            "YOURS" => Hold::Yours,
+            "TAKEN" => {
+                let pairs = (1..reply.0.len()).step_by(2);
+                let taken = pairs.map(|at| Ok((SeatNumber(reply.number(at)?), reply.state(at + 1)?)));
+                Hold::Taken(taken.collect::<Result<_, Error>>()?)
+            }
+            "NO_PASS" => Hold::NoPass,
+            "NO_SEAT" => Hold::NoSeat(SeatNumber(reply.number(1)?)),
+            "TOO_MANY" => Hold::TooMany(reply.number(1)?),
+            _ => return Err(reply.unknown()),
+        })
+    }
+
+    pub async fn release(
+        &self,
+        conn: &mut impl ConnectionLike,
+        keys: &Keys,
+        place: Place,
+        seats: &[SeatNumber],
+    ) -> Result<Release, Error> {
+        let reply = self.call(conn, Verb::SeatRelease, keys, |call| call.arg(place.0).arg(numbers(seats))).await?;
+        match reply.word() {
+            "RELEASED" => Ok(Release::Released(reply.number(1)?)),
+            "NOT_YOURS" => Ok(Release::NotYours(SeatNumber(reply.number(1)?), reply.state(2)?)),
+            "NO_SEAT" => Ok(Release::NoSeat(SeatNumber(reply.number(1)?))),
+            _ => Err(reply.unknown()),
+        }
+    }
+
+    pub async fn expire(&self, conn: &mut impl ConnectionLike, keys: &Keys, most: u64) -> Result<u64, Error> {
+        let reply = self.call(conn, Verb::SeatExpire, keys, |call| call.arg(most)).await?;
+        match reply.word() {
+            "EXPIRED" => reply.number(1),
+            _ => Err(reply.unknown()),
+        }
+    }
+
+    pub async fn settle(
+        &self,
+        conn: &mut impl ConnectionLike,
+        keys: &Keys,
+        changes: &[SeatChange],
+    ) -> Result<Settled, Error> {
+        let reply = self
+            .call(conn, Verb::TicketSettle, keys, |call| {
+                for change in changes {
+                    call.arg(change.seat.0).arg(change.version).arg(change.state.word()).arg(change.place.0);
+                }
+                call
+            })
+            .await?;
+        match reply.word() {
+            "SETTLED" => Ok(Settled { applied: reply.number(1)?, unsold: reply.number(2)? }),
+            _ => Err(reply.unknown()),
+        }
+    }
+
+    pub async fn restore(
+        &self,
+        conn: &mut impl ConnectionLike,
+        keys: &Keys,
+        args: &RestoreArgs,
+    ) -> Result<Restore, Error> {
+        let reply = self
+            .call(conn, Verb::EventRestore, keys, |call| {
+                call.arg(&args.facts).arg(&args.policy).arg(args.line.as_slice()).arg(args.back.as_slice());
+                call.arg(&args.passes).arg(&args.holds).arg(&args.settled)
+            })
+            .await?;
+        match reply.word() {
+            "RESTORED" => Ok(Restore::Restored),
+            "PRESENT" => Ok(Restore::Present),
+            _ => Err(reply.unknown()),
+        }
+    }
+
+    /// `seed` is empty for a change by an operator.
+    pub async fn policy_set<V: ToRedisArgs>(
+        &self,
+        conn: &mut impl ConnectionLike,
+        keys: &Keys,
+        seed: &str,
+        changes: &[(&str, V)],
+    ) -> Result<PolicySet, Error> {
+        let reply = self
+            .call(conn, Verb::PolicySet, keys, |call| {
+                call.arg(seed);
+                for (field, value) in changes {
+                    call.arg(*field).arg(value);
+                }
+                call
+            })
+            .await?;
+        match reply.word() {
+            "OK" => Ok(PolicySet::Ok),
+            "REFUSED" => Ok(PolicySet::Refused(reply.text(1)?.to_owned())),
+            _ => Err(reply.unknown()),
+        }
+    }
+
+    /// Sets scores as counted at `as_of_ms`; `None` removes a concert. `whole`: the list is complete.
+    pub async fn ranking_set(
+        &self,
+        conn: &mut impl ConnectionLike,
+        keys: &Keys,
+        as_of_ms: i64,
+        lasts: Option<Duration>,
+        whole: bool,
+        scores: &[(ConcertId, Option<i64>)],
+    ) -> Result<u64, Error> {
+        let reply = self
+            .call(conn, Verb::RankingSet, keys, |call| {
+                let lasts_ms = lasts.map_or(0, |lasts| u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX));
+                call.arg(as_of_ms).arg(lasts_ms).arg(i32::from(whole));
+                for (concert, score) in scores {
+                    call.arg(concert.0).arg(score.map(|score| score.to_string()).unwrap_or_default());
+                }
+                call
+            })
+            .await?;
+        match reply.word() {
+            "RANKED" => reply.number(1),
+            _ => Err(reply.unknown()),
+        }
+    }
+
+    async fn call<A>(&self, conn: &mut impl ConnectionLike, verb: Verb, keys: &Keys, args: A) -> Result<Reply, Error>
+    where
+        A: Fn(&mut Cmd) -> &mut Cmd,
+    {
+        let (Some(source), Some((text, script))) = (SOURCES.get(verb as usize), self.scripts.get(verb as usize)) else {
+            return Err(Error::Internal("a verb without a script".to_owned()));
+        };
+        let command = |name: &str, script: &str| {
+            let mut command = redis::cmd(name);
+            command.arg(script).arg(source.keys.len());
+            for key in source.keys {
+                command.arg(keys.get(*key));
+            }
+            args(&mut command);
+            command
+        };
+        let started = Instant::now();
+        let mut outcome: Result<Vec<Value>, _> = command("EVALSHA", script.get_hash()).query_async(conn).await;
+        if outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)) {
+            // The server was restarted, promoted or flushed. Sending the text teaches this one; others may be away.
+            outcome = command("EVAL", text).query_async(conn).await;
+        }
+        let elapsed = started.elapsed().as_secs_f64();
+        self.metrics.script_seconds.with_label_values(&[source.name]).observe(elapsed);
+        let reply = outcome.map(|values| Reply(values, source.name)).inspect_err(|_| {
+            self.metrics.scripts.with_label_values(&[source.name, "error"]).inc();
+        })?;
+        self.metrics.scripts.with_label_values(&[source.name, reply.word()]).inc();
+        if reply.word() == "UNREADY" { Err(Error::Unready) } else { Ok(reply) }
+    }
+}
+
+fn numbers(seats: &[SeatNumber]) -> Vec<u32> {
+    seats.iter().map(|seat| seat.0).collect()
+}
+
+/// A reply: a word, then what belongs to it.
+struct Reply(Vec<Value>, &'static str);
+
+impl Reply {
+    fn word(&self) -> &str {
+        self.text(0).unwrap_or("none")
+    }
+
+    fn text(&self, at: usize) -> Result<&str, Error> {
+        match self.0.get(at) {
+            Some(Value::BulkString(bytes)) => std::str::from_utf8(bytes).map_err(|_| self.unknown()),
+            Some(Value::SimpleString(text)) => Ok(text),
+            _ => Err(self.unknown()),
+        }
+    }
+
+    fn number<T: TryFrom<i64>>(&self, at: usize) -> Result<T, Error> {
+        match self.0.get(at) {
+            Some(Value::Int(number)) => T::try_from(*number).map_err(|_| self.unknown()),
+            _ => Err(self.unknown()),
+        }
+    }
+
+    fn place(&self, at: usize) -> Result<Place, Error> {
+        Ok(Place(self.number(at)?))
+    }
+
+    fn state(&self, at: usize) -> Result<SeatState, Error> {
+        SeatState::from_word(self.text(at)?).ok_or_else(|| self.unknown())
+    }
+
+    fn unknown(&self) -> Error {
+        Error::Internal(format!("{} answered {:?}", self.1, self.0))
+    }
+}

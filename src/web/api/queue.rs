@@ -1,0 +1,51 @@
+//! `/queues/tokens`: stage 1.
+
+use actix_web::http::Method;
+use actix_web::http::header::CACHE_CONTROL;
+use actix_web::web::Data;
+use actix_web::{HttpRequest, HttpResponse};
+
+use crate::base::error::Error;
+use crate::web::answer::{no_content, private};
+use crate::web::extract::{About, MayEnter, MaybePerson, PathToken, StreamSlot};
+use crate::web::push;
+use crate::web::site::Worker;
+
+pub async fn enter(
+    _: MayEnter,
+    worker: Data<Worker>,
+    About(event): About,
+    MaybePerson(person): MaybePerson,
+) -> Result<HttpResponse, Error> {
+    Ok(private(&worker.site.line.enter(&worker.entrance, &event, person).await?))
+}
+
+pub async fn status(worker: Data<Worker>, PathToken(token, event): PathToken) -> Result<HttpResponse, Error> {
+    Ok(private(&worker.site.line.status(&event, token).await?))
+}
+
+pub async fn leave(worker: Data<Worker>, PathToken(token, event): PathToken) -> Result<HttpResponse, Error> {
+    worker.site.line.leave(&worker.lane, &event, token).await?;
+    Ok(no_content())
+}
+
+/// A stream of server-sent events. If the token is over already, a plain error.
+pub async fn events(
+    worker: Data<Worker>,
+    PathToken(token, event): PathToken,
+    StreamSlot(slot): StreamSlot,
+    request: HttpRequest,
+) -> Result<HttpResponse, Error> {
+    let first = worker.site.line.status(&event, token).await?;
+    let mut response = HttpResponse::Ok();
+    response
+        .content_type("text/event-stream")
+        .insert_header((CACHE_CONTROL, "no-store"))
+        // Proxies that buffer would hold back the good news.
+        .insert_header(("X-Accel-Buffering", "no"));
+    // A client that asks for the head alone would wait for the end of a stream.
+    if request.method() == Method::HEAD {
+        return Ok(response.finish());
+    }
+    Ok(response.streaming(push::stream(worker.site.clone(), event, token, first, slot)))
+}

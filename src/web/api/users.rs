@@ -1,0 +1,67 @@
+//! `/users`: people and their money.
+
+use actix_web::HttpResponse;
+use actix_web::web::Data;
+use serde::Deserialize;
+
+use crate::base::error::Error;
+use crate::base::paging::Page;
+use crate::house::people::Name;
+use crate::web::answer::private;
+use crate::web::extract::{Asked, Body, MaySignUp, OnceKey, Person};
+use crate::web::site::Worker;
+
+#[derive(Deserialize)]
+pub struct SignUp {
+    name: String,
+}
+
+#[derive(Deserialize)]
+pub struct Amount {
+    amount: i64,
+}
+
+pub async fn sign_up(_: MaySignUp, worker: Data<Worker>, Body(sign_up): Body<SignUp>) -> Result<HttpResponse, Error> {
+    Ok(private(&worker.site.people.sign_up(Name::parse(&sign_up.name)?).await?))
+}
+
+pub async fn me(worker: Data<Worker>, Person(person): Person) -> Result<HttpResponse, Error> {
+    Ok(private(&worker.site.people.find(person).await?))
+}
+
+pub async fn balance(worker: Data<Worker>, Person(person): Person) -> Result<HttpResponse, Error> {
+    Ok(private(&worker.site.people.balance(person).await?))
+}
+
+pub async fn charge(
+    worker: Data<Worker>,
+    Person(person): Person,
+    OnceKey(key): OnceKey,
+    Body(charge): Body<Amount>,
+) -> Result<HttpResponse, Error> {
+    Ok(private(&worker.site.people.charge(person, key, charge.amount).await?))
+}
+
+pub async fn movements(
+    worker: Data<Worker>,
+    Person(person): Person,
+    Asked(page): Asked<Page>,
+) -> Result<HttpResponse, Error> {
+    Ok(private(&worker.site.people.movements(person, &page.check()?).await?))
+}
+
+pub async fn payments(
+    worker: Data<Worker>,
+    Person(person): Person,
+    Asked(page): Asked<Page>,
+) -> Result<HttpResponse, Error> {
+    Ok(private(&worker.site.people.payments(person, &page.check()?).await?))
+}
+
+pub async fn tickets(
+    worker: Data<Worker>,
+    Person(person): Person,
+    Asked(page): Asked<Page>,
+) -> Result<HttpResponse, Error> {
+    Ok(private(&worker.site.tickets.of_person(person, &page.check()?).await?))
+}

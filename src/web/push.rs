@@ -1,0 +1,115 @@
+//! Server-sent events with the status of a token. A snapshot with something new wakes the streams of its event; each finds
+//! its own rank in memory and sends it only if it changed. An idle stream costs a timer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::Stream;
+use futures_util::stream::unfold;
+use prometheus::IntGauge;
+use serde::Serialize;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use crate::base::error::Error;
+use crate::base::token::Token;
+use crate::event::Event;
+use crate::sale::line::Status;
+use crate::web::limits::Slot;
+use crate::web::site::Site;
+
+/// A status is sent at least this often: that keeps the connection alive, and counts as a pulse.
+const AT_LEAST_EVERY: Duration = Duration::from_secs(15);
+
+/// The last message of a stream: why there will be no other.
+#[derive(Serialize)]
+struct End {
+    code: &'static str,
+}
+
+struct Open {
+    site: Arc<Site>,
+    event: Arc<Event>,
+    token: Token,
+    news: watch::Receiver<()>,
+    stopping: watch::Receiver<bool>,
+    sent: Option<Status>,
+    over: bool,
+    gauge: IntGauge,
+    /// Freed when the stream ends, however it does.
+    _slot: Slot,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.gauge.dec();
+    }
+}
+
+/// Begins with `first`.
+pub fn stream(
+    site: Arc<Site>,
+    event: Arc<Event>,
+    token: Token,
+    first: Status,
+    slot: Slot,
+) -> impl Stream<Item = Result<Bytes, Error>> {
+    let gauge = site.stores.metrics.streams.with_label_values(&[&event.id.to_string()]);
+    gauge.inc();
+    let (mut news, stopping) = (event.news.subscribe(), site.stopping.subscribe());
+    // What came between `first` and now is news too.
+    news.mark_changed();
+    let open = Open { site, event, token, news, stopping, sent: None, over: false, gauge, _slot: slot };
+    unfold((open, Some(first)), |(mut open, first)| async move {
+        if open.over {
+            return None;
+        }
+        let message = match first {
+            Some(first) => open.send(first),
+            None => open.next().await?,
+        };
+        Some((message, (open, None)))
+    })
+}
+
+impl Open {
+    /// The next message. `None`: the server stops, and the listener will ask another one.
+    async fn next(&mut self) -> Option<Result<Bytes, Error>> {
+        loop {
+            let heard = tokio::select! {
+                heard = timeout(AT_LEAST_EVERY, self.news.changed()) => heard,
+                _ = self.stopping.wait_for(|stopping| *stopping) => return None,
+            };
+            match self.site.line.status(&self.event, self.token).await {
+                Ok(status) => {
+                    let same = self.sent.as_ref().is_some_and(|sent| sent.gist() == status.gist());
+                    if heard.is_err() || !same || self.sent.as_ref().map(kind) != Some(kind(&status)) {
+                        return Some(self.send(status));
+                    }
+                }
+                // Redis is away: as far as anyone knows, the last status still holds.
+                Err(error) if error.is_fault() => return Some(Ok(Bytes::from_static(b": one moment\n\n"))),
+                Err(error) => {
+                    self.over = true;
+                    return Some(frame("end", &End { code: error.code() }));
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, status: Status) -> Result<Bytes, Error> {
+        let message = frame("status", &status);
+        self.sent = Some(status);
+        message
+    }
+}
+
+fn kind(status: &Status) -> std::mem::Discriminant<Status> {
+    std::mem::discriminant(status)
+}
+
+fn frame(name: &str, data: &impl Serialize) -> Result<Bytes, Error> {
+    let json = serde_json::to_string(data).map_err(Error::internal)?;
+    Ok(Bytes::from(format!("event: {name}\ndata: {json}\n\n")))
+}

@@ -1,0 +1,119 @@
+//! The web servers: pages and API on one address, health and metrics on another.
+
+use std::net::TcpListener;
+use std::num::NonZeroUsize;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use actix_web::dev::{Server, Service};
+use actix_web::http::ConnectionType;
+use actix_web::web::{self, Data};
+use actix_web::{App, HttpServer, ResponseError};
+
+use crate::base::error::Error;
+use crate::web::measured::Measured;
+use crate::web::route::{get, not_found, path};
+use crate::web::site::{Site, Worker};
+use crate::web::{api, chunked, management, pages};
+
+/// Path and query of a request. The longest that pages and scripts ever send is a tenth of it.
+const URI_LIMIT: usize = 4096;
+/// A client that acknowledges nothing for this long is gone, or reads very slowly on purpose.
+#[cfg(target_os = "linux")]
+const UNREAD_TIME: Duration = Duration::from_secs(30);
+/// How long accepted requests get to finish when the server stops.
+const STOP_SECONDS: u64 = 20;
+
+/// How many web workers a server has.
+fn workers() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
+}
+
+/// Pages and API.
+pub fn serve(site: Arc<Site>, listener: TcpListener) -> Result<Server, Error> {
+    let (request_time, most) = (site.settings.request_time, site.settings.max_connections);
+    let workers = workers();
+    cut_off_unread(&listener);
+    let server = HttpServer::new(move || {
+        let worker = Worker::new(site.clone(), workers);
+        let stopping = Rc::new(site.stopping.subscribe());
+        let metrics = site.stores.metrics.clone();
+        let unknown = Rc::new(Measured::new(&metrics, "none".to_owned()));
+        App::new()
+            .wrap_fn(move |mut request, service| {
+                let (unknown, started) = (unknown.clone(), Instant::now());
+                let stopping = stopping.clone();
+                let long = request.uri().path_and_query().is_some_and(|path| path.as_str().len() > URI_LIMIT);
+                let kept = chunked::keep(&mut request);
+                let answer = if long { Err(request) } else { Ok(service.call(request)) };
+                async move {
+                    let mut response = match answer {
+                        Ok(answer) => answer.await?,
+                        Err(request) => request.into_response(Error::UriTooLong.error_response()),
+                    };
+                    // It changes once, when the server stops.
+                    if stopping.has_changed().unwrap_or(true) {
+                        // The next request on this connection is for another server.
+                        response.response_mut().head_mut().set_connection_type(ConnectionType::Close);
+                    }
+                    let route = response.request().app_data::<Measured>().unwrap_or(&unknown);
+                    route.answered(response.request().method(), response.status(), started.elapsed());
+                    Ok(match kept {
+                        Some(kept) => response.map_body(|_, body| chunked::answer(body, kept)),
+                        None => response,
+                    })
+                }
+            })
+            .configure(move |config| match worker {
+                Ok(worker) => drop(config.app_data(Data::new(worker))),
+                // Handlers then answer 500, and this line says why.
+                Err(error) => tracing::error!(%error, "a web worker cannot connect to Redis"),
+            })
+            .service(path(&metrics, "", "/livez", "GET, HEAD").route(get(livez)))
+            .configure(|config| api::routes(config, &metrics))
+            .configure(|config| pages::routes(config, &metrics))
+            .default_service(web::to(pages::not_found))
+    })
+    .shutdown_timeout(STOP_SECONDS)
+    .workers(workers)
+    .max_connections(most.div_ceil(workers))
+    .keep_alive(request_time)
+    .client_request_timeout(request_time)
+    .disable_signals()
+    .listen(listener)
+    .map_err(Error::internal)?;
+    Ok(server.run())
+}
+
+/// Has the system close accepted connections whose other end stops reading.
+fn cut_off_unread(listener: &TcpListener) {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = socket2::SockRef::from(listener).set_tcp_user_timeout(Some(UNREAD_TIME)) {
+        tracing::warn!(%error, "clients that stop reading are not cut off");
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = listener;
+}
+
+/// Alive: a constant, touching nothing.
+async fn livez() -> &'static str {
+    "ok"
+}
+
+/// Health and metrics, on an address of their own.
+pub fn serve_management(site: Arc<Site>, listener: TcpListener) -> Result<Server, Error> {
+    let server = HttpServer::new(move || {
+        let metrics = &site.stores.metrics;
+        App::new()
+            .app_data(Data::from(site.clone()))
+            .service(path(metrics, "", "/actuator/health", "GET, HEAD").route(get(management::health)))
+            .service(path(metrics, "", "/actuator/prometheus", "GET, HEAD").route(get(management::prometheus)))
+            .default_service(web::to(not_found))
+    })
+    .workers(1)
+    .disable_signals()
+    .listen(listener)
+    .map_err(Error::internal)?;
+    Ok(server.run())
+}

@@ -1,0 +1,70 @@
+//! What handlers reach. `server` puts it together; no layer below knows it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use tokio::sync::watch;
+
+use crate::base::error::Error;
+use crate::base::seal::Seal;
+use crate::event::catalogue::Catalogue;
+use crate::house::concerts::Concerts;
+use crate::house::people::People;
+use crate::house::rankings::Rankings;
+use crate::sale::entrance::{Entrance, Entry};
+use crate::sale::line::Line;
+use crate::sale::seats::Seats;
+use crate::sale::tickets::Tickets;
+use crate::sale::views::Views;
+use crate::store::Stores;
+use crate::store::redis::lane::Lane;
+use crate::web::limits::Limits;
+use crate::web::seat_maps::SeatMaps;
+
+/// Shared by all web workers.
+pub struct Site {
+    pub stores: Arc<Stores>,
+    pub catalogue: Arc<Catalogue>,
+    pub views: Arc<Views>,
+    pub entry: Entry,
+    pub line: Line,
+    pub seats: Arc<Seats>,
+    pub tickets: Tickets,
+    pub concerts: Concerts,
+    pub people: People,
+    pub rankings: Arc<Rankings>,
+    pub seat_maps: SeatMaps,
+    pub limits: Limits,
+    pub seal: Seal,
+    pub settings: Settings,
+    /// Turns true when the server stops: open streams end then.
+    pub stopping: watch::Sender<bool>,
+}
+
+pub struct Settings {
+    /// Proxies whose word on the client's address is taken.
+    pub trusted_proxies: Vec<IpNet>,
+    /// How long a connection may be quiet between requests, and how long a request's head and body may take to arrive.
+    pub request_time: Duration,
+    /// Most connections open at once.
+    pub max_connections: usize,
+    pub currency: String,
+    pub time_zone: chrono_tz::Tz,
+}
+
+/// What one web worker has to itself, beside the site.
+pub struct Worker {
+    pub site: Arc<Site>,
+    pub lane: Lane,
+    pub entrance: Entrance,
+}
+
+impl Worker {
+    /// One of so many.
+    pub fn new(site: Arc<Site>, workers: usize) -> Result<Self, Error> {
+        let lane = site.stores.lane(workers)?;
+        let entrance = Entrance::new(site.entry.clone(), lane.link());
+        Ok(Self { site, lane, entrance })
+    }
+}
