@@ -18,7 +18,7 @@ use redis::aio::ConnectionLike;
 use redis::{AsyncCommands, RedisError};
 use serde::Serialize;
 use uuid::Uuid;
-use zticket::redis::{Address, Link, Pool, Pooled};
+use zticket::store::redis::links::{Address, Link, Pool, Pooled};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -69,7 +69,7 @@ fn answer(status: &Status) -> HttpResponse {
 trait Connect: Sized + 'static {
     type Conn: ConnectionLike + Send + Sync;
 
-    fn new(url: &str) -> Result<Self, zticket::error::Error>;
+    fn new(url: &str) -> Result<Self, zticket::base::error::Error>;
 
     async fn connection(&self) -> actix_web::Result<Self::Conn>;
 }
@@ -77,8 +77,8 @@ trait Connect: Sized + 'static {
 impl Connect for Pool {
     type Conn = Pooled;
 
-    fn new(url: &str) -> Result<Self, zticket::error::Error> {
-        zticket::redis::pool(&Address::parse(url)?)
+    fn new(url: &str) -> Result<Self, zticket::base::error::Error> {
+        zticket::store::redis::links::pool(&Address::parse(url)?)
     }
 
     async fn connection(&self) -> actix_web::Result<Pooled> {
@@ -89,8 +89,8 @@ impl Connect for Pool {
 impl Connect for Link {
     type Conn = Link;
 
-    fn new(url: &str) -> Result<Self, zticket::error::Error> {
-        zticket::redis::link(&Address::parse(url)?)
+    fn new(url: &str) -> Result<Self, zticket::base::error::Error> {
+        zticket::store::redis::links::link(&Address::parse(url)?)
     }
 
     async fn connection(&self) -> actix_web::Result<Link> {
@@ -178,7 +178,7 @@ async fn main() -> ExitCode {
 async fn run(cli: Cli) -> Result<(), Box<dyn std::error::Error>> {
     let url = std::env::var("REDIS_URL").map_err(|_| "REDIS_URL is not set")?;
     if let Some(count) = cli.fill {
-        return fill(&zticket::redis::pool(&Address::parse(&url)?)?, count, cli.tokens).await;
+        return fill(&zticket::store::redis::links::pool(&Address::parse(&url)?)?, count, cli.tokens).await;
     }
     if cli.multiplex { serve::<Link>(cli.bind, url).await } else { serve::<Pool>(cli.bind, url).await }
 }

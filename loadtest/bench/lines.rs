@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
-use zticket::ids::EventId;
-use zticket::metrics::Metrics;
-use zticket::redis::keys::{Key, Keys};
-use zticket::redis::scripts::{Admit, PolicySet, Scripts, Sweep};
+use zticket::base::ids::EventId;
+use zticket::base::metrics::Metrics;
+use zticket::store::redis::keys::{Key, Keys};
+use zticket::store::redis::scripts::{Admit, PolicySet, Scripts, Sweep};
 
 use crate::load::{Side, median};
 use crate::report::{self, Target, short};

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use redis::AsyncCommands;
 use uuid::Uuid;
-use zticket::ids::EventId;
-use zticket::redis::keys::{Key, Keys};
+use zticket::base::ids::EventId;
+use zticket::store::redis::keys::{Key, Keys};
 
 use crate::promises::PROMISES;
 use crate::sql::TicketRow;

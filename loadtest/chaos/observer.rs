@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
-use zticket::ids::EventId;
-use zticket::redis::keys::{Key, Keys};
+use zticket::base::ids::EventId;
+use zticket::store::redis::keys::{Key, Keys};
 
 use crate::Outcome;
 use crate::stage::{HOLD, PASS, QUEUE_TTL};

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use redis::AsyncCommands;
-use zticket::ids::EventId;
-use zticket::redis::keys::{Key, Keys};
+use zticket::base::ids::EventId;
+use zticket::store::redis::keys::{Key, Keys};
 
 use crate::world::{Rule, World, lock};
 use crate::{Outcome, sql};

@@ -125,7 +125,7 @@ impl fmt::Display for ConcertId {
     }
 }
 
-/// A person, who can pay.
+/// A person, who has a balance and can pay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
 pub struct PersonId(pub Uuid);

@@ -76,8 +76,8 @@ impl Policy {
         Duration::from_millis(self.queue_ttl_ms / 4)
     }
 
-    /// Three quarters of a slice: whoever polls as told has a pulse in this slice or the one before whenever
-    /// admission looks, even if the pulse took a moment to arrive, and so is never passed over.
+    /// Three quarters of a slice: a visitor who polls on time has a pulse in this slice or the one before whenever admission
+    /// looks, even if the pulse took a moment to arrive, and so is never passed over.
     pub fn longest_poll(&self) -> Duration {
         Self::LONGEST_POLL.min(self.slice() * 3 / 4)
     }

@@ -1,5 +1,5 @@
 //! What makes a printed ticket genuine: its number, event and seat, signed so that a door can check it without asking
-//! anyone. That it was not cancelled meanwhile is for the house to know.
+//! anyone. Only the server knows whether it was cancelled since.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
@@ -10,7 +10,7 @@ use uuid::Uuid;
 use crate::base::ids::{EventId, SeatNumber, TicketId};
 use crate::base::token::MasterKeys;
 
-/// Starts every seal, so that another form can come later.
+/// Starts every seal, so that another format can come later.
 const FORM: &str = "ZT1";
 
 pub struct Seal {

@@ -68,7 +68,7 @@ impl Stores {
         })
     }
 
-    /// A connection to Redis for one of so many web workers.
+    /// A connection to Redis for one of this many web workers.
     pub fn lane(&self, workers: usize) -> Result<Lane, Error> {
         Lane::new(&self.address, MOST_CALLS.div_ceil(workers))
     }

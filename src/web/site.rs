@@ -61,7 +61,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// One of so many.
+    /// One of this many workers.
     pub fn new(site: Arc<Site>, workers: usize) -> Result<Self, Error> {
         let lane = site.stores.lane(workers)?;
         let entrance = Entrance::new(site.entry.clone(), lane.link());

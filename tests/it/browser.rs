@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use zticket::app::Loops;
-use zticket::config::Config;
-use zticket::ids::EventId;
-use zticket::seal::Sealed;
+use zticket::base::ids::EventId;
+use zticket::base::seal::Sealed;
+use zticket::server::config::Config;
+use zticket::server::run::Background;
 
 use crate::support::browser::{Browser, Tab};
 use crate::support::{TestApp, plan};
@@ -20,7 +20,7 @@ struct House {
 /// A server and a browser; `None` where there is no browser.
 async fn house(change: impl FnOnce(&mut Config)) -> Option<House> {
     let browser = Browser::start().await?;
-    let app = TestApp::start_with(Loops::Running, change).await;
+    let app = TestApp::start_with(Background::Running, change).await;
     Some(House { app, browser, tabs: std::sync::Mutex::default() })
 }
 
@@ -34,9 +34,9 @@ impl House {
     }
 
     async fn set(&self, event: u32, changes: &[(&str, &str)]) {
-        let keys = zticket::redis::keys::Keys::new(EventId::new(event).unwrap());
+        let keys = zticket::store::redis::keys::Keys::new(EventId::new(event).unwrap());
         let mut conn = self.app.redis.connect().await;
-        self.app.app().scripts.policy_set(&mut conn, &keys, "", changes).await.unwrap();
+        self.app.parts().stores.scripts.policy_set(&mut conn, &keys, "", changes).await.unwrap();
     }
 
     /// No error on the console, no request to anyone else.
@@ -125,11 +125,11 @@ async fn two_people_are_let_in_in_order_and_one_sees_what_the_other_holds() {
     second.sees("#s1.sold").await;
     let code = read_code(&first.picture(Some(".qr svg")).await);
     let ticket: uuid::Uuid = first.path().await["/tickets/".len()..].parse().unwrap();
-    let genuine = house.app.app().seal.check(&code).unwrap();
+    let genuine = house.app.parts().site.seal.check(&code).unwrap();
     let expected = Sealed {
-        ticket: zticket::ids::TicketId(ticket),
+        ticket: zticket::base::ids::TicketId(ticket),
         event: EventId::new(1).unwrap(),
-        seat: zticket::ids::SeatNumber(1),
+        seat: zticket::base::ids::SeatNumber(1),
     };
     assert_eq!(genuine, expected);
     first.shot("ticket").await;

@@ -8,9 +8,9 @@ use futures_util::future::join_all;
 use redis::AsyncCommands;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
-use zticket::app::Loops;
-use zticket::redis::keys::{Key, Keys};
-use zticket::redis::scripts::SOURCES;
+use zticket::server::run::Background;
+use zticket::store::redis::keys::{Key, Keys};
+use zticket::store::redis::scripts::SOURCES;
 
 use crate::support::app::answer;
 use crate::support::redis::id;
@@ -60,7 +60,7 @@ async fn a_master_freezes_during_a_sale_and_its_replica_takes_over() {
 
 async fn takes_over(signal: &str) {
     let redis = TestRedis::cluster(1).await;
-    let mut app = TestApp::start_on(redis, Loops::Running, |config| {
+    let mut app = TestApp::start_on(redis, Background::Running, |config| {
         config.seat_count = 60;
         config.policy.max_active = 20;
         config.policy.queue_ttl_ms = 20_000;
@@ -93,7 +93,7 @@ async fn takes_over(signal: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn events_spread_over_the_nodes_and_a_dead_one_holds_up_no_other() {
-    let mut app = TestApp::start_on(TestRedis::cluster(0).await, Loops::Running, |_| {}).await;
+    let mut app = TestApp::start_on(TestRedis::cluster(0).await, Background::Running, |_| {}).await;
     let mut hall = plan();
     hall["dates"] =
         (30..42).map(|day| json!({ "startsAt": chrono::Utc::now() + chrono::TimeDelta::days(day) })).collect();
@@ -140,7 +140,7 @@ async fn events_spread_over_the_nodes_and_a_dead_one_holds_up_no_other() {
         (status == 200).then_some(())
     })
     .await;
-    for event in app.app().events.all() {
+    for event in app.parts().catalogue.all() {
         eventually("every event is there again", async || {
             let mut conn = app.redis.connect_for(&event.keys).await;
             conn.exists(event.keys.get(Key::Meta)).await.ok().filter(|there: &bool| *there)
@@ -153,7 +153,7 @@ async fn events_spread_over_the_nodes_and_a_dead_one_holds_up_no_other() {
 /// Another node gets the event, as when a cluster grows.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slot_that_moves_is_followed() {
-    let app = TestApp::start_on(TestRedis::cluster(0).await, Loops::Running, |config| {
+    let app = TestApp::start_on(TestRedis::cluster(0).await, Background::Running, |config| {
         config.policy.max_active = 1;
     })
     .await;
@@ -211,7 +211,10 @@ async fn a_slot_that_moves_is_followed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_address_of_a_cluster_is_said_to_be_too_few() {
     let redis = TestRedis::cluster(0).await;
-    let pool = zticket::redis::pool(&zticket::redis::Address::parse(&redis.nodes[0].url()).unwrap()).unwrap();
-    let refused = zticket::redis::check(&pool).await.unwrap_err();
+    let pool = zticket::store::redis::links::pool(
+        &zticket::store::redis::links::Address::parse(&redis.nodes[0].url()).unwrap(),
+    )
+    .unwrap();
+    let refused = zticket::store::redis::links::check(&pool).await.unwrap_err();
     assert!(refused.to_string().contains("name several, with commas"), "{refused}");
 }

@@ -7,7 +7,7 @@ use chrono::{TimeDelta, Utc};
 use futures_util::future::join_all;
 use reqwest::Method;
 use serde_json::{Value, json};
-use zticket::ids::Place;
+use zticket::base::ids::Place;
 
 use crate::support::app::answer;
 use crate::support::{TestApp, Visitor, plan};
@@ -61,9 +61,9 @@ async fn a_concert_shows_its_dates_and_which_can_still_be_booked() {
     assert_eq!((&shown["priceFrom"], &shown["priceTo"]), (&30_000.into(), &50_000.into()));
 
     // One is paused, one sold out: the paused one can still be booked.
-    let keys = |at: usize| zticket::redis::keys::Keys::new(dates[at]);
+    let keys = |at: usize| zticket::store::redis::keys::Keys::new(dates[at]);
     let mut conn = app.redis.connect_for(&keys(1)).await;
-    app.app().scripts.policy_set(&mut conn, &keys(1), "", &[("state", "paused")]).await.unwrap();
+    app.parts().stores.scripts.policy_set(&mut conn, &keys(1), "", &[("state", "paused")]).await.unwrap();
     let person = app.rich("A", 10_000_000).await;
     let visitors = app.inside_of(dates[2], 8).await;
     for (at, visitor) in (0..).zip(&visitors) {
@@ -350,11 +350,11 @@ async fn a_map_of_5000_seats_comes_from_memory_compressed_and_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_examples_are_set_up_once() {
     let app = TestApp::by_hand(|_| {}).await;
-    let pool = &app.app().db;
-    let (one, other) = tokio::join!(zticket::house::seed(pool), zticket::house::seed(pool));
+    let pool = &app.parts().stores.db;
+    let (one, other) = tokio::join!(zticket::house::setup::seed(pool), zticket::house::setup::seed(pool));
     let made = [one.unwrap(), other.unwrap()];
     assert!(made == [4, 0] || made == [0, 4], "{made:?}");
-    zticket::workers::catalogue_step(app.app()).await.unwrap();
+    zticket::server::loops::catalogue_step(app.parts()).await.unwrap();
     app.look().await;
     let concerts = get(&app, "/api/concerts").await;
     assert_eq!(concerts["items"].as_array().unwrap().len(), 4);

@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use redis::AsyncCommands;
 use uuid::Uuid;
-use zticket::db::tickets::{self, NewOrder, Sold};
-use zticket::ids::{EventId, OrderId, SeatNumber, TicketId};
-use zticket::redis::keys::Key;
-use zticket::sync;
+use zticket::base::ids::{EventId, OrderId, SeatNumber, TicketId};
+use zticket::store::db::sell::{self, NewOrder, Sold};
+use zticket::store::redis::keys::Key;
 
 use crate::support::{TestApp, Visitor};
 
@@ -18,11 +17,11 @@ async fn commit_only(app: &TestApp, visitor: &Visitor, seat: u32) {
         event: EventId::new(1).unwrap(),
         place: visitor.place(),
         token: Uuid::parse_str(&visitor.0).unwrap(),
-        user: None,
+        person: None,
         seats: vec![(TicketId(Uuid::now_v7()), SeatNumber(seat))],
     };
-    let mut conn = app.app().db.get().await.unwrap();
-    let sold = tickets::sell(&mut conn, &[order]).await.unwrap();
+    let mut conn = app.parts().stores.db.get().await.unwrap();
+    let sold = sell::sell(&mut conn, &[order]).await.unwrap();
     assert!(matches!(sold.as_slice(), [Sold::Sold(_)]), "{sold:?}");
 }
 
@@ -101,7 +100,7 @@ async fn a_settled_sale_that_could_not_be_marked_is_settled_again_without_effect
         )
         .await;
     commit_only(&app, &visitor, 7).await;
-    assert!(sync::step(app.app()).await.is_err());
+    assert!(app.parts().settler.step().await.is_err());
     assert_eq!(seat_state(&app, 7).await, "sold");
     let version = app.meta("seats_version").await;
     app.db.execute("DROP TRIGGER refuse ON tickets").await;

@@ -9,6 +9,7 @@ mod concerts;
 mod failures;
 mod flow;
 mod http;
+mod layers;
 mod lua;
 mod migrations;
 mod money;

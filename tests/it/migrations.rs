@@ -31,14 +31,17 @@ const SHAPE: &str = "
 #[tokio::test(flavor = "multi_thread")]
 async fn migrations_go_down_and_up_again_to_the_same_shape() {
     let db = TestDatabase::empty().await;
-    assert!(!zticket::db::migrate(&db.url).await.unwrap().is_empty());
-    assert!(zticket::db::migrate(&db.url).await.unwrap().is_empty(), "a second run finds nothing to do");
+    assert!(!zticket::store::db::migrate::migrate(&db.url).await.unwrap().is_empty());
+    assert!(
+        zticket::store::db::migrate::migrate(&db.url).await.unwrap().is_empty(),
+        "a second run finds nothing to do"
+    );
     let first = lines(&db, SHAPE).await;
     assert!(first.len() > 30);
     let mut harness = AsyncMigrationHarness::new(db.connect().await);
-    harness.revert_all_migrations(zticket::db::MIGRATIONS).unwrap();
+    harness.revert_all_migrations(zticket::store::db::migrate::MIGRATIONS).unwrap();
     assert_eq!(lines(&db, SHAPE).await, Vec::<String>::new(), "going down leaves nothing behind");
-    harness.run_pending_migrations(zticket::db::MIGRATIONS).unwrap();
+    harness.run_pending_migrations(zticket::store::db::migrate::MIGRATIONS).unwrap();
     assert_eq!(lines(&db, SHAPE).await, first);
     drop(harness);
     db.drop().await;
@@ -69,10 +72,10 @@ async fn the_generated_schema_is_that_of_the_database() {
          ORDER BY table_name, ordinal_position",
     )
     .await;
-    // The lines `name -> Type,` of src/db/schema.rs, in the words of the database.
+    // The lines `name -> Type,` of src/store/db/schema.rs, in the words of the database.
     let mut table = String::new();
     let mut generated = Vec::new();
-    for line in include_str!("../../src/db/schema.rs").lines().map(str::trim) {
+    for line in include_str!("../../src/store/db/schema.rs").lines().map(str::trim) {
         if let Some((name, _)) = line.split_once(" (").filter(|_| line.ends_with(") {")) {
             table = name.to_owned();
         } else if let Some((column, kind)) = line.strip_suffix(',').and_then(|line| line.split_once(" -> ")) {
@@ -85,7 +88,7 @@ async fn the_generated_schema_is_that_of_the_database() {
             generated.push(format!("{table} {column} {kind}{nullable}"));
         }
     }
-    assert_eq!(generated, columns, "write src/db/schema.rs anew with `diesel print-schema`");
+    assert_eq!(generated, columns, "write src/store/db/schema.rs anew with `diesel print-schema`");
     db.drop().await;
 }
 
@@ -93,7 +96,7 @@ async fn the_generated_schema_is_that_of_the_database() {
 async fn seats_made_before_there_were_sections_get_one() {
     let db = TestDatabase::empty().await;
     let mut harness = AsyncMigrationHarness::new(db.connect().await);
-    harness.run_next_migration(zticket::db::MIGRATIONS).unwrap();
+    harness.run_next_migration(zticket::store::db::migrate::MIGRATIONS).unwrap();
     TestDatabase::execute(
         &db,
         "INSERT INTO events (id, title) VALUES (1, 'A'), (2, 'B'), (3, 'C');
@@ -102,7 +105,7 @@ async fn seats_made_before_there_were_sections_get_one() {
          INSERT INTO seats (event_id, number, label) VALUES (3, 1, 'A1')",
     )
     .await;
-    harness.run_pending_migrations(zticket::db::MIGRATIONS).unwrap();
+    harness.run_pending_migrations(zticket::store::db::migrate::MIGRATIONS).unwrap();
     let sections =
         lines(&db, "SELECT format('%s %s', event_id, row_lengths) AS line FROM sections ORDER BY line").await;
     assert_eq!(sections, ["1 {10,10,10,10,10}", "2 {10,10,3}", "3 {1}"]);

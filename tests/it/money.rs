@@ -6,8 +6,8 @@ use futures_util::future::{join, join_all};
 use reqwest::Method;
 use serde_json::{Value, json};
 use uuid::Uuid;
-use zticket::db::tickets::{self, NewOrder, Sold};
-use zticket::ids::{OrderId, SeatNumber, TicketId, UserId};
+use zticket::base::ids::{OrderId, PersonId, SeatNumber, TicketId};
+use zticket::store::db::sell::{self, NewOrder, Sold};
 
 use crate::support::app::answer;
 use crate::support::{TestApp, eventually, plan};
@@ -163,7 +163,7 @@ async fn a_draining_balance_pays_for_what_it_can_and_never_goes_below_zero() {
     let event = app.priced_event().await;
     // Enough for eight of twenty at 30,000, whoever comes first; two servers sell.
     let person = app.rich("A", 8 * 30_000 + 29_999).await;
-    let second = app.another(zticket::app::Loops::ByHand).await;
+    let second = app.another(zticket::server::run::Background::ByHand).await;
     let visitors = app.inside_of(event, 20).await;
     let answers = join_all((11..).zip(&visitors).map(|(seat, visitor)| {
         let (app, person, addr) = (&app, &person, second.addr);
@@ -286,10 +286,10 @@ async fn the_database_sells_a_party_all_or_nothing_too() {
         event,
         place: visitors[0].place(),
         token: Uuid::parse_str(&visitors[0].0).unwrap(),
-        user: Some(UserId(Uuid::parse_str(&rich.id).unwrap())),
+        person: Some(PersonId(Uuid::parse_str(&rich.id).unwrap())),
         seats: vec![(TicketId(Uuid::now_v7()), SeatNumber(3))],
     };
-    let sold = tickets::sell(&mut app.app().db.get().await.unwrap(), &[order]).await.unwrap();
+    let sold = sell::sell(&mut app.parts().stores.db.get().await.unwrap(), &[order]).await.unwrap();
     assert!(matches!(sold.as_slice(), [Sold::Sold(_)]), "{sold:?}");
     let (status, body) = app.pay(&visitors[1], &late, &[2, 3, 4]).await;
     assert_eq!((status.as_u16(), &body["code"]), (409, &"SEAT_ALREADY_SOLD".into()), "{body}");

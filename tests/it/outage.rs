@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use redis::AsyncCommands;
-use zticket::app::Loops;
-use zticket::redis::keys::Key;
-use zticket::{restore, snapshot, sync};
+use zticket::server::run::Background;
+use zticket::store::redis::keys::Key;
 
 use crate::support::app::reach_redis;
 use crate::support::{TestApp, TestRedis, Visitor, eventually};
@@ -31,7 +30,7 @@ async fn enter_many(app: &TestApp, count: usize) -> Vec<Visitor> {
 }
 
 async fn ready(app: &TestApp) {
-    restore::ready(app.app(), &app.event()).await.unwrap();
+    app.parts().restorer.ready(&app.event()).await.unwrap();
     app.look().await;
 }
 
@@ -126,7 +125,7 @@ async fn a_wiped_redis_is_rebuilt_from_the_database_alone() {
     app.settle().await;
     let waiting = enter_many(&app, 5).await;
     app.look().await;
-    restore::tick_step(app.app()).await.unwrap();
+    app.parts().restorer.tick_step().await.unwrap();
 
     // Every server and Redis are gone: no snapshot is left.
     app.crash().await;
@@ -262,22 +261,22 @@ async fn a_restart_in_good_order_keeps_everything_and_nobody_waits_for_a_gap() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_leaves_the_restore_to_one_with_a_newer_snapshot() {
     let mut app = TestApp::by_hand(|_| {}).await;
-    let other = app.another(Loops::ByHand).await;
-    let event = other.app.events.default().unwrap();
+    let other = app.another(Background::ByHand).await;
+    let event = other.parts.catalogue.default().unwrap();
     app.enter().await;
     app.look().await;
     let late = app.enter().await;
     event.asked();
-    snapshot::refresh(&other.app, &event, std::time::Instant::now()).await.unwrap();
-    restore::tick_step(&other.app).await.unwrap();
+    event.refresh(&other.parts.stores, std::time::Instant::now()).await.unwrap();
+    other.parts.restorer.tick_step().await.unwrap();
 
     app.restart_redis_empty().await;
-    reach_redis(&other.app).await;
+    reach_redis(&other.parts).await;
     // This one knows less and steps back; the other one restores.
     let own = app.event();
-    let (first, second) = tokio::join!(restore::ready(app.app(), &own), async {
+    let (first, second) = tokio::join!(app.parts().restorer.ready(&own), async {
         tokio::time::sleep(Duration::from_millis(300)).await;
-        restore::ready(&other.app, &event).await
+        other.parts.restorer.ready(&event).await
     });
     first.unwrap();
     second.unwrap();
@@ -426,9 +425,9 @@ async fn the_audit_repairs_what_redis_forgot_and_counts_it() {
     let thief = app.inside().await;
     let (status, body) = app.buy(&thief, 2).await;
     assert_eq!((status.as_u16(), &body["code"]), (409, &"SEAT_ALREADY_SOLD".into()), "the database has the last word");
-    assert_eq!(sync::audit(app.app(), &app.event()).await.unwrap(), 1);
-    assert_eq!(sync::audit(app.app(), &app.event()).await.unwrap(), 0);
-    assert_eq!(app.app().metrics.repaired.with_label_values(&["1"]).get(), 1);
+    assert_eq!(app.parts().settler.audit(&app.event()).await.unwrap(), 1);
+    assert_eq!(app.parts().settler.audit(&app.event()).await.unwrap(), 0);
+    assert_eq!(app.parts().stores.metrics.repaired.with_label_values(&["1"]).get(), 1);
     assert_eq!(app.buy(&thief, 3).await.0, 200, "the thief may still buy another seat");
     app.finish().await;
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use serde_json::Value;
-use zticket::app::Loops;
+use zticket::server::run::Background;
 
 use crate::support::{TestApp, Visitor, eventually};
 
@@ -81,7 +81,12 @@ async fn a_pause_its_reason_and_the_turn_after_it_are_told() {
     let app = TestApp::start().await;
     let mut conn = app.redis.connect().await;
     let keys = app.event().keys.clone();
-    app.app().scripts.policy_set(&mut conn, &keys, "", &[("state", "paused"), ("reason", "Soon.")]).await.unwrap();
+    app.parts()
+        .stores
+        .scripts
+        .policy_set(&mut conn, &keys, "", &[("state", "paused"), ("reason", "Soon.")])
+        .await
+        .unwrap();
     let visitor = app.enter().await;
     let mut stream = Stream::open(&app, &visitor).await;
     let paused = eventually("the pause is told", async || {
@@ -90,7 +95,7 @@ async fn a_pause_its_reason_and_the_turn_after_it_are_told() {
     })
     .await;
     assert_eq!(paused, "Soon.");
-    app.app().scripts.policy_set(&mut conn, &keys, "", &[("state", "open")]).await.unwrap();
+    app.parts().stores.scripts.policy_set(&mut conn, &keys, "", &[("state", "open")]).await.unwrap();
     while stream.next().await.unwrap().1["status"] != "ACTIVE" {}
     app.finish().await;
 }
@@ -120,13 +125,13 @@ async fn an_open_stream_is_a_sign_of_life() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_whose_listener_went_away_is_closed() {
-    let app = TestApp::start_with(Loops::Running, |config| config.policy.max_active = 0).await;
+    let app = TestApp::start_with(Background::Running, |config| config.policy.max_active = 0).await;
     let mut others = Vec::new();
     for _ in 0..500 {
         others.push(app.enter().await);
     }
     let last = app.enter().await;
-    let open = app.app().metrics.streams.with_label_values(&["1"]);
+    let open = app.parts().stores.metrics.streams.with_label_values(&["1"]);
     let stream = Stream::open(&app, &last).await;
     assert_eq!(open.get(), 1);
     drop(stream);
@@ -154,7 +159,7 @@ async fn what_is_over_or_unknown_is_no_stream() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn open_streams_do_not_keep_a_server_from_stopping() {
-    let mut app = TestApp::start_with(Loops::Running, |_| {}).await;
+    let mut app = TestApp::start_with(Background::Running, |_| {}).await;
     let visitor = app.enter().await;
     let mut stream = Stream::open(&app, &visitor).await;
     stream.next().await.unwrap();

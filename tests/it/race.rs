@@ -7,9 +7,8 @@ use futures_util::future::join_all;
 use redis::AsyncCommands;
 use reqwest::Method;
 use serde_json::Value;
-use zticket::app::Loops;
-use zticket::redis::keys::Key;
-use zticket::{admission, sync};
+use zticket::server::run::Background;
+use zticket::store::redis::keys::Key;
 
 use crate::support::app::answer;
 use crate::support::{TestApp, Visitor, eventually};
@@ -132,15 +131,15 @@ async fn several_servers_let_in_no_more_than_one_would() {
         config.policy.max_active = 25;
     })
     .await;
-    let others = join_all((0..2).map(|_| app.another(Loops::ByHand))).await;
+    let others = join_all((0..2).map(|_| app.another(Background::ByHand))).await;
     join_all((0..60).map(|_| app.enter())).await;
     let passes = async || app.redis.connect().await.zcard::<_, u64>(app.key(Key::Passes)).await.unwrap();
 
     for expected in [10, 20, 25, 25] {
         // All three ask many times within one interval: one batch.
         let event = app.event();
-        let servers = [app.app(), &others[0].app, &others[1].app];
-        let rounds = (0..30).map(|round| admission::step(servers[round % 3], &event));
+        let servers = [app.parts(), &others[0].parts, &others[1].parts];
+        let rounds = (0..30).map(|round| servers[round % 3].admission.step(&event));
         join_all(rounds).await.into_iter().for_each(|round| assert!(round.is_ok()));
         assert_eq!(passes().await, expected);
         app.pass_time(std::time::Duration::from_secs(3600)).await;
@@ -164,7 +163,7 @@ async fn servers_that_start_together_share_one_event_and_one_key() {
     app.db.execute("DELETE FROM seats; DELETE FROM sections; DELETE FROM events; DELETE FROM signing_keys").await;
     app.restart_redis_empty().await;
     let config = app.config();
-    let start = || zticket::app::start(config.clone(), Loops::ByHand);
+    let start = || zticket::server::run::start(config, Background::ByHand);
     let (first, second, third) = tokio::join!(start(), start(), start());
     let (first, second, third) = (first.unwrap(), second.unwrap(), third.unwrap());
     app.server = Some(first);
@@ -184,10 +183,10 @@ async fn servers_that_start_together_share_one_event_and_one_key() {
 #[tokio::test(flavor = "multi_thread")]
 async fn servers_that_settle_the_same_sale_settle_it_once() {
     let app = TestApp::by_hand(|_| {}).await;
-    let other = app.another(Loops::ByHand).await;
+    let other = app.another(Background::ByHand).await;
     let visitors = crowd(&app, 20).await;
     join_all(visitors.iter().zip(1..).map(|(visitor, seat)| app.buy(visitor, seat))).await;
-    let (first, second) = tokio::join!(sync::step(app.app()), sync::step(&other.app));
+    let (first, second) = tokio::join!(app.parts().settler.step(), other.parts.settler.step());
     first.unwrap();
     second.unwrap();
     assert_eq!(app.db.number("SELECT count(*) AS n FROM tickets WHERE status = 'SYNCED'").await, 20);
@@ -203,7 +202,7 @@ async fn while_redis_is_told_of_a_sale_the_next_ones_gather() {
     let tickets = join_all(visitors.iter().zip(1..).map(|(visitor, seat)| app.buy(visitor, seat))).await;
     let unsettled = async || app.db.number("SELECT count(*) AS n FROM tickets WHERE settled_at IS NULL").await;
     eventually("all settled", async || (unsettled().await == 0).then_some(())).await;
-    let rounds = || app.app().metrics.scripts.with_label_values(&["4_ticket_settle", "SETTLED"]).get();
+    let rounds = || app.parts().stores.metrics.scripts.with_label_values(&["4_ticket_settle", "SETTLED"]).get();
     let before = rounds();
 
     // Cancels are written to the database alone, and told while Redis takes no writes for a while.
@@ -226,8 +225,8 @@ async fn while_redis_is_told_of_a_sale_the_next_ones_gather() {
 async fn a_purchase_is_one_script_call_and_one_statement_and_together_they_are_fewer() {
     let app = TestApp::by_hand(|_| {}).await;
     let visitors = crowd(&app, 41).await;
-    let holds = || app.app().metrics.scripts.with_label_values(&["3_seat_hold", "HELD"]).get();
-    let statements = || app.app().metrics.gathered.with_label_values(&["sell"]).get_sample_count();
+    let holds = || app.parts().stores.metrics.scripts.with_label_values(&["3_seat_hold", "HELD"]).get();
+    let statements = || app.parts().stores.metrics.gathered.with_label_values(&["sell"]).get_sample_count();
     assert_eq!(app.buy(&visitors[0], 50).await.0, 200);
     assert_eq!((holds(), statements()), (1, 1));
 

@@ -5,8 +5,7 @@ use futures_util::future::join_all;
 use redis::AsyncCommands;
 use reqwest::Method;
 use serde_json::{Value, json};
-use zticket::app::Loops;
-use zticket::rankings;
+use zticket::server::run::Background;
 
 use crate::support::app::answer;
 use crate::support::{TestApp, Visitor, eventually, plan};
@@ -49,7 +48,7 @@ async fn concerts_are_ranked_by_what_they_sold_and_a_cancel_counts() {
     let (_, order) = app.pay(&visitors[1], &person, &[3, 4]).await;
     let (a, b) = (i64::from(first.0), i64::from(second.0));
     app.settle().await;
-    rankings::step(app.app()).await.unwrap();
+    app.parts().rankings.step().await.unwrap();
     for period in ["today", "week", "all"] {
         becomes(&app, &format!("best-selling?period={period}"), &[(b, 4), (a, 1)]).await;
     }
@@ -59,7 +58,7 @@ async fn concerts_are_ranked_by_what_they_sold_and_a_cancel_counts() {
     app.cancel(&person, &order["tickets"][0]["ticketId"]).await;
     app.settle().await;
     eventually("the cancel is settled", async || {
-        rankings::step(app.app()).await.unwrap();
+        app.parts().rankings.step().await.unwrap();
         (ranked(&app, "best-selling").await == [(b, 3), (a, 1)]).then_some(())
     })
     .await;
@@ -75,7 +74,7 @@ async fn concerts_are_ranked_by_what_they_sold_and_a_cancel_counts() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sale_on_several_servers_is_ranked_by_the_time_to_its_last_seat() {
     let app = TestApp::start().await;
-    let servers = [app.another(Loops::Running).await, app.another(Loops::Running).await];
+    let servers = [app.another(Background::Running).await, app.another(Background::Running).await];
     let mut hall = plan();
     hall["layout"] = json!({ "sections": [{ "price": 100, "rows": [6] }] });
     hall["dates"] =

@@ -206,8 +206,8 @@ async fn the_only_server_killed_during_200_purchases_sells_each_seat_once_and_ch
     let mut server = start(&db, &redis, port, 0).await;
     let mut hall = plan();
     hall["layout"] = json!({ "sections": [{ "name": "R", "price": 50_000, "rows": 20, "seatsPerRow": 10 }] });
-    let pool = zticket::db::pool(&db.url, 1).unwrap();
-    zticket::house::add(&pool, &serde_json::from_value(hall).unwrap()).await.unwrap();
+    let pool = zticket::store::db::pool::pool(&db.url, 1).unwrap();
+    zticket::house::setup::add(&pool, &serde_json::from_value(hall).unwrap()).await.unwrap();
     let event = db.number("SELECT max(id)::bigint AS n FROM events").await;
     let balancer = Balancer::new(vec![format!("http://127.0.0.1:{}", port.0)]);
 

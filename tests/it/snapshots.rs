@@ -1,19 +1,16 @@
-//! Snapshots: right for long lines too, and free of charge for who asks.
-
-use std::time::Duration;
+//! Snapshots: right for long lines too, and free of charge for callers.
 
 use redis::AsyncCommands;
-use zticket::ids::Place;
-use zticket::redis::keys::Key;
-use zticket::snapshot::Standing;
+use zticket::base::ids::Place;
+use zticket::event::snapshot::Standing;
+use zticket::store::redis::keys::Key;
 
-use crate::support::TestApp;
-use crate::support::Visitor;
 use crate::support::app::token_of;
+use crate::support::{TestApp, Visitor, eventually};
 
 /// Fills the line as a crowd would that arrives at once.
 async fn crowd(app: &TestApp, count: usize) {
-    app.app().scripts.enter(&mut app.redis.connect().await, &app.event().keys, count).await.unwrap();
+    app.parts().stores.scripts.enter(&mut app.redis.connect().await, &app.event().keys, count).await.unwrap();
 }
 
 fn rank(standing: Standing) -> Option<u64> {
@@ -42,11 +39,10 @@ async fn of_a_long_line_the_front_and_the_tail_are_always_fresh() {
 
     // In the middle it may take two seconds, because then the whole line is read.
     app.leave(&Visitor(token_of(&app.event(), 400_000))).await;
-    let mut aged = (*app.look().await).clone();
-    aged.read_longer_ago(Duration::from_secs(3));
-    app.event().snapshot.store(Some(aged.into()));
-    let seen = app.look().await;
-    assert_eq!(seen.standing(Place(400_000)), Standing::Over);
+    let seen = eventually("the whole line is read", async || {
+        Some(app.look().await).filter(|seen| seen.standing(Place(400_000)) == Standing::Over)
+    })
+    .await;
     assert_eq!(rank(seen.standing(Place(700_099))), Some(700_088));
     app.finish().await;
 }
@@ -126,7 +122,7 @@ async fn what_happens_between_the_two_reads_of_a_snapshot_is_not_missed() {
         let visitor = app.enter().await;
         app.look().await;
         // Something to be read anew, which has nothing to do with the line.
-        app.app().scripts.policy_set(&mut conn, &app.event().keys, "", &[("batch", "200")]).await.unwrap();
+        app.parts().stores.scripts.policy_set(&mut conn, &app.event().keys, "", &[("batch", "200")]).await.unwrap();
         let (seen, ()) = tokio::join!(app.look(), app.admit());
         let standing = seen.standing(visitor.place());
         assert_ne!(standing, Standing::Over, "round {round}");

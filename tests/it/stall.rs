@@ -3,12 +3,13 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
 use futures_util::future::join_all;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
-use zticket::app::{Lane, Loops};
-use zticket::config::Config;
-use zticket::error::Error;
+use zticket::base::error::Error;
+use zticket::server::config::Config;
+use zticket::server::run::Background;
 
 use crate::support::app::answer;
 use crate::support::{Proxy, TestApp, TestRedis, Visitor, eventually};
@@ -17,7 +18,7 @@ use crate::support::{Proxy, TestApp, TestRedis, Visitor, eventually};
 const LONGEST: Duration = Duration::from_secs(16);
 
 async fn behind(change: impl FnOnce(&mut Config)) -> TestApp {
-    TestApp::start_on(TestRedis::single(&[]).await, Loops::Running, change).await
+    TestApp::start_on(TestRedis::single(&[]).await, Background::Running, change).await
 }
 
 async fn behind_database(change: impl FnOnce(&mut Config)) -> (TestApp, Proxy) {
@@ -132,7 +133,7 @@ async fn connections_to_the_database_that_fell_silent_are_all_replaced() {
     let (app, proxy) = behind_database(|_| {}).await;
     let buyers = inside(&app, 20).await;
     // As many connections as there can be.
-    let busy = join_all((0..16).map(|_| async { app.app().db.get().await.unwrap() })).await;
+    let busy = join_all((0..16).map(|_| async { app.parts().stores.db.get().await.unwrap() })).await;
     drop(busy);
     proxy.lose();
     let (status, _) = asked(purchase(&app, &buyers[0], 1)).await;
@@ -258,13 +259,13 @@ async fn however_many_queries_pile_up_sales_find_a_connection() {
     let (go_on, waits) = tokio::sync::watch::channel(false);
     let mut piled_up = Vec::new();
     for _ in 0..10_000 {
-        let (app, mut waits) = (app.app().clone(), waits.clone());
+        let (app, mut waits) = (app.parts().clone(), waits.clone());
         piled_up.push(tokio::spawn(async move {
-            app.query(async move {
+            let wait = async move {
                 let _ = waits.wait_for(|go_on| *go_on).await;
                 Ok(())
-            })
-            .await
+            };
+            app.stores.query(|_| wait.boxed()).await
         }));
     }
     eventually("a query is refused", async || piled_up.iter().any(|query| query.is_finished()).then_some(())).await;
@@ -284,7 +285,7 @@ async fn however_many_queries_pile_up_sales_find_a_connection() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_web_worker_begins_no_more_calls_to_redis_than_can_be_answered_in_time() {
     let app = TestApp::by_hand(|_| {}).await;
-    let lane = Lane::new(app.app().clone()).unwrap();
+    let lane = app.parts().stores.lane(1).unwrap();
     let mut calls = Vec::new();
     while let Ok(call) = lane.call() {
         calls.push(call);

@@ -7,9 +7,12 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use reqwest::Method;
 use serde_json::json;
-use zticket::app::{self, App, Loops};
-use zticket::redis::scripts::{SOURCES, Scripts, Source};
-use zticket::{http, sync, workers};
+use zticket::base::metrics::Metrics;
+use zticket::server::loops::Loops;
+use zticket::server::parts::{self, Parts};
+use zticket::server::run::Background;
+use zticket::store::redis::scripts::{SOURCES, Scripts, Source};
+use zticket::web::serve;
 
 use crate::support::app::answer;
 use crate::support::{TestApp, Visitor, eventually};
@@ -24,16 +27,16 @@ fn hash(text: &str) -> String {
 }
 
 /// A server with later scripts, on the same Redis and database. Returns its address.
-async fn later_server(app: &TestApp) -> (Arc<App>, String) {
-    let (mut built, unsettled) = app::build(app.config().clone()).await.unwrap();
-    let changed = Arc::get_mut(&mut built).unwrap();
-    changed.scripts = Scripts::with_texts(changed.metrics.clone(), later);
-    built.runtime.spawn(sync::settle_as_they_come(built.clone(), unsettled));
-    assert!(workers::prepare(&built).await.iter().all(Result::is_ok));
+async fn later_server(app: &TestApp) -> (Arc<Parts>, String) {
+    let metrics = Arc::new(Metrics::new().unwrap());
+    let scripts = Scripts::with_texts(metrics.clone(), later);
+    let (built, to_settle) = parts::build_with(app.config(), scripts, metrics).await.unwrap();
+    built.start_settling(to_settle);
+    assert!(built.restorer.prepare_all().await.iter().all(Result::is_ok));
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    tokio::spawn(http::serve(built.clone(), listener).unwrap());
-    let loops = workers::start(&built);
+    tokio::spawn(serve::serve(built.site.clone(), listener).unwrap());
+    let loops = Loops::start(&built);
     tokio::spawn(async move {
         // They run as long as the test does.
         let _loops = loops;
@@ -44,7 +47,7 @@ async fn later_server(app: &TestApp) -> (Arc<App>, String) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn servers_with_other_versions_of_the_scripts_work_side_by_side() {
-    let app = TestApp::start_with(Loops::Running, |config| {
+    let app = TestApp::start_with(Background::Running, |config| {
         config.seat_count = 200;
         (config.policy.batch, config.policy.max_active) = (100, 100);
     })

@@ -245,7 +245,7 @@ async fn a_full_line_and_a_closed_sale_take_nobody() {
 
     let mut conn = app.redis.connect().await;
     let closed = [("state", "closed")];
-    app.app().scripts.policy_set(&mut conn, &app.event().keys, "", &closed).await.unwrap();
+    app.parts().stores.scripts.policy_set(&mut conn, &app.event().keys, "", &closed).await.unwrap();
     is(enter().await, 409, "EVENT_CLOSED");
     // A token of a place that nobody was given yet is genuine only if the server signed it.
     let newer = Visitor(token_of(&app.event(), 1000));

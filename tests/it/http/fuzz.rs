@@ -12,8 +12,8 @@ use std::net::SocketAddr;
 
 use futures_util::future::join_all;
 use serde_json::Value;
-use zticket::app::Loops;
-use zticket::config::Config;
+use zticket::server::config::Config;
+use zticket::server::run::Background;
 
 use crate::support::{TestApp, eventually};
 use junk::{Junk, Known};
@@ -38,7 +38,7 @@ fn roomy(config: &mut Config) {
 /// A free event with a line nobody is let in from, and a priced one with people inside.
 async fn open_house(app: &TestApp) -> Known {
     let mut conn = app.redis.connect().await;
-    app.app().scripts.policy_set(&mut conn, &app.event().keys, "", &[("state", "paused")]).await.unwrap();
+    app.parts().stores.scripts.policy_set(&mut conn, &app.event().keys, "", &[("state", "paused")]).await.unwrap();
     let priced = app.priced_event().await;
     let inside = app.inside_of(priced, 30).await;
     let waiting = join_all((0..30).map(|_| app.enter())).await;
@@ -115,7 +115,7 @@ async fn measured(app: &TestApp) -> BTreeSet<String> {
 /// Everything from the line to the ticket still works.
 async fn buy_a_ticket(app: &TestApp) {
     let mut conn = app.redis.connect().await;
-    app.app().scripts.policy_set(&mut conn, &app.event().keys, "", &[("state", "open")]).await.unwrap();
+    app.parts().stores.scripts.policy_set(&mut conn, &app.event().keys, "", &[("state", "open")]).await.unwrap();
     let visitor = app.enter().await;
     eventually("the turn comes", async || (app.status(&visitor).await.1["status"] == "ACTIVE").then_some(())).await;
     let (status, ticket) = app.buy(&visitor, 50).await;
@@ -126,7 +126,7 @@ async fn buy_a_ticket(app: &TestApp) {
 async fn no_request_breaks_the_server() {
     let seed = seed();
     println!("ZT_SEED={seed}");
-    let app = TestApp::start_with(Loops::Running, roomy).await;
+    let app = TestApp::start_with(Background::Running, roomy).await;
     let known = open_house(&app).await;
     let addr = app.server.as_ref().unwrap().addr;
     let routes = routes::all();
@@ -155,7 +155,7 @@ async fn no_request_breaks_the_server() {
 async fn bytes_that_are_no_http_harm_nobody() {
     let seed = seed();
     println!("ZT_SEED={seed}");
-    let app = TestApp::start_with(Loops::Running, roomy).await;
+    let app = TestApp::start_with(Background::Running, roomy).await;
     let addr = app.server.as_ref().unwrap().addr;
     let cases = garbage::all(&mut fastrand::Rng::with_seed(seed));
     for some in cases.chunks(LANES) {

@@ -7,8 +7,8 @@ use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use zticket::config::Config;
-use zticket::limits::LimitSettings;
+use zticket::server::config::Config;
+use zticket::web::limits::LimitSettings;
 
 use crate::support::app::answer;
 use crate::support::{TestApp, Visitor, eventually};

@@ -1,9 +1,9 @@
 //! `2_pass_admit`: who is let in, when, and how much work that is.
 
 use redis::InfoDict;
-use zticket::redis::scripts::{Admit, PolicySet};
+use zticket::store::redis::scripts::{Admit, PolicySet};
 
-use super::fixture::{Fixture, bitmap, message};
+use super::fixture::{Fixture, bitmap, change};
 
 async fn inside(event: &Fixture) -> Vec<u32> {
     event.passes().await.into_keys().collect()
@@ -114,14 +114,14 @@ async fn never_more_are_inside_than_seats_are_unsold() {
     let event = Fixture::with(|setup| setup.facts["seats"] = 3.into()).await;
     event.entered(10).await;
     assert_eq!(event.admit_now().await, Admit::Admitted(3));
-    event.settle(&[message(1, 1, true, 0)]).await;
+    event.settle(&[change(1, 1, true, 0)]).await;
     assert_eq!(event.admit_now().await, Admit::Admitted(0), "two inside, two unsold");
     event.leave(1).await;
     assert_eq!(event.admit_now().await, Admit::Admitted(1));
-    event.settle(&[message(1, 2, false, 0)]).await;
+    event.settle(&[change(1, 2, false, 0)]).await;
     assert_eq!(event.admit_now().await, Admit::Admitted(1), "a seat taken back goes to the line");
     assert_eq!(inside(&event).await, [2, 3, 4]);
-    event.settle(&[message(1, 3, true, 2), message(2, 1, true, 3), message(3, 1, true, 4)]).await;
+    event.settle(&[change(1, 3, true, 2), change(2, 1, true, 3), change(3, 1, true, 4)]).await;
     assert_eq!(event.admit_now().await, Admit::Admitted(0), "sold out");
     event.check().await;
 }

@@ -1,7 +1,7 @@
 //! `1_line_block`: blocks of places, and what a new life of Redis means for those who wait.
 
-use zticket::redis::keys::Key;
-use zticket::redis::scripts::{Admit, Enter, Leave};
+use zticket::store::redis::keys::Key;
+use zticket::store::redis::scripts::{Admit, Enter, Leave};
 
 use super::fixture::{BLOCK, Fixture};
 

@@ -1,10 +1,10 @@
 //! `1_line_enter`: taking places.
 
-use zticket::ids::{Place, UserId};
-use zticket::redis::keys::Key;
-use zticket::redis::scripts::{Admit, Enter, Leave};
+use zticket::base::ids::{PersonId, Place};
+use zticket::store::redis::keys::Key;
+use zticket::store::redis::scripts::{Admit, Enter, Leave};
 
-use super::fixture::{BLOCK, Fixture, PULSES, message};
+use super::fixture::{BLOCK, Fixture, PULSES, change};
 
 fn entered(first: u32, count: u32, first_rank: u64) -> Enter {
     Enter::Entered { first: Place(first), count, first_rank }
@@ -127,11 +127,11 @@ async fn a_closed_sale_takes_nobody_and_a_paused_one_takes_everybody() {
 async fn nobody_enters_when_all_is_sold_until_a_seat_is_taken_back() {
     let event = Fixture::with(|setup| setup.facts["seats"] = 2.into()).await;
     let visitors = event.inside(2).await;
-    event.settle(&[message(1, 1, true, visitors[0])]).await;
+    event.settle(&[change(1, 1, true, visitors[0])]).await;
     assert_eq!(event.enter(1).await, entered(2, 1, 1));
-    event.settle(&[message(2, 1, true, visitors[1])]).await;
+    event.settle(&[change(2, 1, true, visitors[1])]).await;
     assert_eq!(event.enter(1).await, Enter::SoldOut);
-    event.settle(&[message(1, 2, false, visitors[0])]).await;
+    event.settle(&[change(1, 2, false, visitors[0])]).await;
     assert_eq!(event.enter(1).await, entered(3, 1, 2));
     event.check().await;
 }
@@ -217,8 +217,8 @@ async fn a_refusal_writes_nothing() {
 
 /// What members have after they asked: their places, and what happened to the newcomers among them.
 async fn members(event: &Fixture, who: &[u128]) -> (Enter, Vec<Option<u32>>) {
-    let who: Vec<UserId> = who.iter().map(|id| UserId(uuid::Uuid::from_u128(*id))).collect();
-    let (outcome, places) = event.scripts.enter_members(&mut event.conn(), &event.keys, &who).await.unwrap();
+    let who: Vec<PersonId> = who.iter().map(|id| PersonId(uuid::Uuid::from_u128(*id))).collect();
+    let (outcome, places) = event.scripts.enter_people(&mut event.conn(), &event.keys, &who).await.unwrap();
     (outcome, places.into_iter().map(|place| place.map(|place| place.0)).collect())
 }
 
@@ -245,7 +245,7 @@ async fn a_place_is_a_members_while_it_is_alive() {
     event.leave(2).await;
     assert_eq!(members(&event, &[7]).await.1, [Some(3)], "left");
     assert_eq!(event.admit_now().await, Admit::Admitted(1));
-    event.settle(&[message(1, 1, true, 3)]).await;
+    event.settle(&[change(1, 1, true, 3)]).await;
     assert_eq!(members(&event, &[7]).await.1, [Some(4)], "bought");
     event.check().await;
 }
@@ -286,7 +286,7 @@ async fn a_refusal_of_newcomers_tells_members_their_places() {
     assert_eq!(members(&event, &[9, 8]).await, (Enter::Closed, vec![None, Some(1)]));
     assert_eq!(members(&event, &[8]).await, (entered(0, 0, 0), vec![Some(1)]));
     event.change(&[("state", "open")]).await;
-    event.settle(&(1..=20).map(|seat| message(seat, 1, true, 1000 + seat)).collect::<Vec<_>>()).await;
+    event.settle(&(1..=20).map(|seat| change(seat, 1, true, 1000 + seat)).collect::<Vec<_>>()).await;
     assert_eq!(members(&event, &[7, 9]).await, (Enter::SoldOut, vec![Some(0), None]));
 }
 

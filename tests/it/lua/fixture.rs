@@ -8,13 +8,14 @@ use std::sync::Arc;
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 use serde_json::{Value, json};
-use zticket::ids::{EventId, Place, SeatNumber};
-use zticket::metrics::Metrics;
-use zticket::policy::Policy;
-use zticket::redis::keys::{Key, Keys};
-use zticket::redis::scripts::{Admit, Enter, Hold, Leave, PolicySet, Release, Restore, RestoreArgs};
-use zticket::redis::scripts::{Scripts, Settlement, Sweep};
-use zticket::snapshot::COUNTERS;
+use zticket::base::ids::{EventId, Place, SeatNumber};
+use zticket::base::metrics::Metrics;
+use zticket::base::policy::Policy;
+use zticket::base::seat::{SeatChange, SeatState};
+use zticket::event::snapshot::COUNTERS;
+use zticket::store::redis::keys::{Key, Keys};
+use zticket::store::redis::scripts::{Admit, Enter, Hold, Leave, PolicySet, Release, Restore, RestoreArgs};
+use zticket::store::redis::scripts::{Scripts, Sweep};
 
 use crate::support::TestRedis;
 use crate::support::app::check_redis;
@@ -83,8 +84,9 @@ impl Setup {
 }
 
 /// A settled sale (`sold`) or cancel.
-pub fn message(seat: u32, version: i64, sold: bool, place: u32) -> Settlement {
-    Settlement { seat: SeatNumber(seat), version, sold, place: Place(place) }
+pub fn change(seat: u32, version: i64, sold: bool, place: u32) -> SeatChange {
+    let state = if sold { SeatState::Sold } else { SeatState::Available };
+    SeatChange { seat: SeatNumber(seat), version, state, place: Place(place) }
 }
 
 pub fn numbers(seats: &[u32]) -> Vec<SeatNumber> {
@@ -226,8 +228,8 @@ impl Fixture {
         self.scripts.expire(&mut self.conn(), &self.keys, most).await.unwrap()
     }
 
-    pub async fn settle(&self, messages: &[Settlement]) -> u64 {
-        self.scripts.settle(&mut self.conn(), &self.keys, messages).await.unwrap().news
+    pub async fn settle(&self, changes: &[SeatChange]) -> u64 {
+        self.scripts.settle(&mut self.conn(), &self.keys, changes).await.unwrap().applied
     }
 
     pub async fn restore(&self, setup: &Setup) -> Restore {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
 
-use zticket::redis::scripts::{SOURCES, Source};
+use zticket::store::redis::scripts::{SOURCES, Source};
 
 pub struct Header {
     does: String,

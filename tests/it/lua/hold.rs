@@ -1,9 +1,10 @@
 //! `3_seat_hold`: lending seats.
 
-use zticket::ids::{Place, SeatNumber};
-use zticket::redis::scripts::{Hold, Release, SeatState};
+use zticket::base::ids::{Place, SeatNumber};
+use zticket::base::seat::SeatState;
+use zticket::store::redis::scripts::{Hold, Release};
 
-use super::fixture::{Fixture, message};
+use super::fixture::{Fixture, change};
 
 const HOLD: i64 = 1_000_000;
 
@@ -63,7 +64,7 @@ async fn a_seat_named_twice_is_asked_for_once() {
     event.check().await;
     assert_eq!(event.release(visitors[0], &[7, 7]).await, Release::Released(1));
     event.check().await;
-    event.settle(&[message(8, 1, true, visitors[0])]).await;
+    event.settle(&[change(8, 1, true, visitors[0])]).await;
     assert_eq!(event.hold(visitors[0], &[8, 8]).await, Hold::Yours);
 }
 
@@ -145,7 +146,7 @@ async fn of_several_seats_all_are_lent_or_none() {
     let event = Fixture::new().await;
     let visitors = event.inside(3).await;
     event.held(visitors[0], &[2]).await;
-    event.settle(&[message(4, 1, true, visitors[1])]).await;
+    event.settle(&[change(4, 1, true, visitors[1])]).await;
     let dump = event.dump().await;
     let others = taken(&[(2, SeatState::Held), (4, SeatState::Sold)]);
     assert_eq!(event.hold(visitors[2], &[1, 2, 3, 4]).await, others);
@@ -258,7 +259,7 @@ async fn an_overdue_seat_does_not_count_against_who_held_it() {
 async fn what_one_bought_is_said_to_be_ones_own_also_without_a_pass() {
     let event = Fixture::new().await;
     let visitors = event.inside(2).await;
-    event.settle(&[message(5, 1, true, visitors[0]), message(6, 1, true, visitors[0])]).await;
+    event.settle(&[change(5, 1, true, visitors[0]), change(6, 1, true, visitors[0])]).await;
     let dump = event.dump().await;
     assert_eq!(event.hold(visitors[0], &[5]).await, Hold::Yours);
     assert_eq!(event.hold(visitors[0], &[6, 5]).await, Hold::Yours);
@@ -266,7 +267,7 @@ async fn what_one_bought_is_said_to_be_ones_own_also_without_a_pass() {
     assert_eq!(event.hold(visitors[0], &[5, 7]).await, Hold::NoPass, "not all of it was bought");
     assert_eq!(event.hold(visitors[1], &[5]).await, taken(&[(5, SeatState::Sold)]));
     assert_eq!(event.dump().await, dump);
-    event.settle(&[message(5, 2, false, visitors[0])]).await;
+    event.settle(&[change(5, 2, false, visitors[0])]).await;
     assert_eq!(event.hold(visitors[0], &[5]).await, Hold::NoPass, "taken back, it is nobody's");
     event.check().await;
 }

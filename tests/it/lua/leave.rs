@@ -1,8 +1,8 @@
 //! `1_line_leave`: giving up a place or a pass.
 
-use zticket::redis::scripts::Leave;
+use zticket::store::redis::scripts::Leave;
 
-use super::fixture::{BLOCK, Fixture, message};
+use super::fixture::{BLOCK, Fixture, change};
 
 #[tokio::test]
 async fn who_leaves_the_line_is_out_of_it_and_the_others_stay_in_order() {
@@ -114,7 +114,7 @@ async fn where_there_is_nothing_to_give_up_nothing_is_written() {
 async fn a_buyer_has_nothing_left_to_give_up() {
     let event = Fixture::new().await;
     let visitors = event.inside(1).await;
-    event.settle(&[message(4, 1, true, visitors[0])]).await;
+    event.settle(&[change(4, 1, true, visitors[0])]).await;
     assert_eq!(event.leave(visitors[0]).await, Leave::Gone);
     assert_eq!(event.seats().await, "aaasaaaaaaaaaaaaaaaa");
     event.check().await;

@@ -1,11 +1,11 @@
 //! What a line weighs, and what still works when Redis is full.
 
-use zticket::error::Error;
-use zticket::ids::{Place, SeatNumber};
-use zticket::redis::keys::Key;
-use zticket::redis::scripts::{Leave, Release, SOURCES, Sweep};
+use zticket::base::error::Error;
+use zticket::base::ids::{Place, SeatNumber};
+use zticket::store::redis::keys::Key;
+use zticket::store::redis::scripts::{Leave, Release, SOURCES, Sweep};
 
-use super::fixture::{Fixture, message};
+use super::fixture::{Fixture, change};
 
 #[tokio::test]
 async fn a_million_who_wait_and_poll_weigh_less_than_two_megabytes() {
@@ -59,7 +59,7 @@ async fn a_full_redis_still_frees_and_settles_but_takes_nobody() {
     assert_eq!(event.expire(10).await, 1);
     assert_eq!(event.leave(4).await, Leave::Left);
     assert_eq!(event.sweep().await, Sweep::Swept(0));
-    assert_eq!(event.settle(&[message(3, 1, true, visitors[1])]).await, 1);
+    assert_eq!(event.settle(&[change(3, 1, true, visitors[1])]).await, 1);
     limit(0).await;
     event.check().await;
 }

@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use zticket::ids::Place;
-use zticket::policy::Policy;
-use zticket::redis::scripts::{Admit, Enter, Leave, Sweep};
+use zticket::base::ids::Place;
+use zticket::base::policy::Policy;
+use zticket::store::redis::scripts::{Admit, Enter, Leave, Sweep};
 
 /// Someone who waits.
 #[derive(Debug, Clone, Copy)]

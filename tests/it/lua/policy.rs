@@ -1,8 +1,8 @@
 //! `policy_set`: what an operator can change live.
 
 use redis::AsyncCommands;
-use zticket::redis::keys::Key;
-use zticket::redis::scripts::{Admit, PolicySet};
+use zticket::store::redis::keys::Key;
+use zticket::store::redis::scripts::{Admit, PolicySet};
 
 use super::fixture::Fixture;
 

@@ -1,7 +1,7 @@
 //! `1_line_pulse`: signs of life, and the way back from the gap.
 
-use zticket::redis::keys::Key;
-use zticket::redis::scripts::{Admit, Leave, Sweep};
+use zticket::store::redis::keys::Key;
+use zticket::store::redis::scripts::{Admit, Leave, Sweep};
 
 use super::fixture::{BLOCK, Fixture, bitmap};
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use redis::AsyncCommands;
-use zticket::ids::ConcertId;
-use zticket::redis::keys::{Key, Keys};
+use zticket::base::ids::ConcertId;
+use zticket::store::redis::keys::{Key, Keys};
 
 use super::fixture::Fixture;
 

@@ -1,10 +1,10 @@
 //! `5_event_restore`: building an event, the first time and after Redis lost it.
 
 use redis::AsyncCommands;
-use zticket::redis::keys::Key;
-use zticket::redis::scripts::{Admit, Enter, Hold, PolicySet, Release, Restore};
+use zticket::store::redis::keys::Key;
+use zticket::store::redis::scripts::{Admit, Enter, Hold, PolicySet, Release, Restore};
 
-use super::fixture::{BLOCK, Fixture, PULSES, Setup, message};
+use super::fixture::{BLOCK, Fixture, PULSES, Setup, change};
 
 async fn lose(event: &Fixture, key: Key) {
     let gone: u32 = event.conn().del(event.key(key)).await.unwrap();
@@ -41,7 +41,7 @@ async fn what_is_left_of_a_lost_event_is_thrown_away() {
         let event = Fixture::new().await;
         let visitors = event.inside(3).await;
         event.held(visitors[0], &[1]).await;
-        event.settle(&[message(2, 9, true, visitors[1])]).await;
+        event.settle(&[change(2, 9, true, visitors[1])]).await;
         event.entered(50).await;
         event.turn().await;
         event.start_new_life().await;
@@ -124,9 +124,9 @@ async fn what_was_sold_stays_sold_and_old_messages_stay_old() {
     assert_eq!(event.meta("sold").await, 2);
     assert_eq!(event.owners().await.into_iter().collect::<Vec<_>>(), [(1, 40), (20, 41)]);
     event.check().await;
-    let late = [message(1, 2, false, 40), message(2, 5, true, 42), message(20, 1, true, 41)];
+    let late = [change(1, 2, false, 40), change(2, 5, true, 42), change(20, 1, true, 41)];
     assert_eq!(event.settle(&late).await, 0);
-    assert_eq!(event.settle(&[message(1, 4, false, 40), message(2, 7, true, 42)]).await, 2);
+    assert_eq!(event.settle(&[change(1, 4, false, 40), change(2, 7, true, 42)]).await, 2);
     assert_eq!(event.seats().await, "asaaaaaaaaaaaaaaaaas");
     assert_eq!(event.hold(41, &[20]).await, Hold::Yours);
     event.check().await;

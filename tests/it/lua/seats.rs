@@ -1,9 +1,10 @@
 //! `3_seat_release` and `3_seat_expire`: seats come back.
 
-use zticket::ids::SeatNumber;
-use zticket::redis::scripts::{Release, SeatState};
+use zticket::base::ids::SeatNumber;
+use zticket::base::seat::SeatState;
+use zticket::store::redis::scripts::Release;
 
-use super::fixture::{Fixture, message};
+use super::fixture::{Fixture, change};
 
 #[tokio::test]
 async fn a_released_seat_is_free_for_others() {
@@ -42,7 +43,7 @@ async fn only_who_holds_a_seat_can_release_it_and_a_refusal_keeps_all() {
     let visitors = event.inside(3).await;
     event.held(visitors[0], &[1]).await;
     event.held(visitors[1], &[2]).await;
-    event.settle(&[message(3, 1, true, visitors[2])]).await;
+    event.settle(&[change(3, 1, true, visitors[2])]).await;
     let dump = event.dump().await;
     let not_yours = |seat, state| Release::NotYours(SeatNumber(seat), state);
     assert_eq!(event.release(visitors[0], &[1, 2]).await, not_yours(2, SeatState::Held));

@@ -1,11 +1,12 @@
 //! `4_ticket_settle`: what the database sold or took back becomes known.
 
 use redis::AsyncCommands;
-use zticket::redis::keys::Key;
-use zticket::redis::scripts::Settled;
-use zticket::redis::scripts::{Admit, Hold, SeatState};
+use zticket::base::seat::SeatState;
+use zticket::store::redis::keys::Key;
+use zticket::store::redis::scripts::Settled;
+use zticket::store::redis::scripts::{Admit, Hold};
 
-use super::fixture::{BLOCK, Fixture, message};
+use super::fixture::{BLOCK, Fixture, change};
 
 #[tokio::test]
 async fn a_sale_ends_the_visit_and_the_other_holds() {
@@ -14,7 +15,7 @@ async fn a_sale_ends_the_visit_and_the_other_holds() {
     event.held(visitors[0], &[1, 2, 3]).await;
     event.held(visitors[1], &[4]).await;
     let (seats, passes, line) = versions(&event).await;
-    assert_eq!(event.settle(&[message(2, 1, true, visitors[0])]).await, 1);
+    assert_eq!(event.settle(&[change(2, 1, true, visitors[0])]).await, 1);
     assert_eq!(event.seats().await, "asahaaaaaaaaaaaaaaaa");
     assert_eq!(event.passes().await.into_keys().collect::<Vec<_>>(), [visitors[1]]);
     assert_eq!(event.meta("sold").await, 1);
@@ -30,11 +31,11 @@ async fn versions(event: &Fixture) -> (i64, i64, i64) {
 async fn a_doubled_message_changes_nothing() {
     let event = Fixture::new().await;
     let visitors = event.inside(2).await;
-    event.settle(&[message(2, 5, true, visitors[0])]).await;
+    event.settle(&[change(2, 5, true, visitors[0])]).await;
     event.held(visitors[1], &[3]).await;
     let dump = event.dump().await;
-    assert_eq!(event.settle(&[message(2, 5, true, visitors[0])]).await, 0);
-    assert_eq!(event.settle(&[message(2, 5, false, visitors[0])]).await, 0);
+    assert_eq!(event.settle(&[change(2, 5, true, visitors[0])]).await, 0);
+    assert_eq!(event.settle(&[change(2, 5, false, visitors[0])]).await, 0);
     assert_eq!(event.settle(&[]).await, 0);
     assert_eq!(event.dump().await, dump);
 }
@@ -43,16 +44,16 @@ async fn a_doubled_message_changes_nothing() {
 async fn doubled_within_one_call_a_message_counts_once() {
     let event = Fixture::new().await;
     let place = event.inside(1).await[0];
-    assert_eq!(event.settle(&[message(2, 1, true, place), message(2, 1, true, place)]).await, 1);
+    assert_eq!(event.settle(&[change(2, 1, true, place), change(2, 1, true, place)]).await, 1);
     assert_eq!(event.meta("sold").await, 1);
     event.check().await;
 }
 
 #[tokio::test]
-async fn messages_in_the_wrong_order_end_as_in_the_right_one() {
+async fn changes_in_the_wrong_order_end_as_in_the_right_one() {
     let event = Fixture::new().await;
     let visitors = event.inside(3).await;
-    let story = [message(1, 1, true, visitors[0]), message(1, 2, false, visitors[0]), message(1, 3, true, visitors[1])];
+    let story = [change(1, 1, true, visitors[0]), change(1, 2, false, visitors[0]), change(1, 3, true, visitors[1])];
     assert_eq!(event.settle(&[story[2]]).await, 1);
     let dump = event.dump().await;
     assert_eq!(event.settle(&[story[0], story[1]]).await, 0);
@@ -60,8 +61,8 @@ async fn messages_in_the_wrong_order_end_as_in_the_right_one() {
     assert_eq!(event.owners().await[&1], visitors[1]);
 
     // A cancel that overtakes its sale: the sale comes too late.
-    assert_eq!(event.settle(&[message(2, 2, false, visitors[2])]).await, 1);
-    assert_eq!(event.settle(&[message(2, 1, true, visitors[2])]).await, 0);
+    assert_eq!(event.settle(&[change(2, 2, false, visitors[2])]).await, 1);
+    assert_eq!(event.settle(&[change(2, 1, true, visitors[2])]).await, 0);
     assert_eq!(event.seats().await, "saaaaaaaaaaaaaaaaaaa");
     assert!(event.passes().await.contains_key(&visitors[2]));
     event.check().await;
@@ -71,13 +72,13 @@ async fn messages_in_the_wrong_order_end_as_in_the_right_one() {
 async fn a_cancelled_seat_can_be_sold_again() {
     let event = Fixture::new().await;
     let visitors = event.inside(2).await;
-    event.settle(&[message(1, 1, true, visitors[0])]).await;
-    assert_eq!(event.settle(&[message(1, 2, false, visitors[0])]).await, 1);
+    event.settle(&[change(1, 1, true, visitors[0])]).await;
+    assert_eq!(event.settle(&[change(1, 2, false, visitors[0])]).await, 1);
     assert_eq!((event.meta("sold").await, event.seats().await.contains('s')), (0, false));
     assert!(event.owners().await.is_empty());
     event.check().await;
     event.held(visitors[1], &[1]).await;
-    assert_eq!(event.settle(&[message(1, 3, true, visitors[1])]).await, 1);
+    assert_eq!(event.settle(&[change(1, 3, true, visitors[1])]).await, 1);
     assert_eq!(event.owners().await[&1], visitors[1]);
     event.check().await;
 }
@@ -86,8 +87,8 @@ async fn a_cancelled_seat_can_be_sold_again() {
 async fn a_resale_whose_cancel_was_never_told_changes_the_owner_and_counts_once() {
     let event = Fixture::new().await;
     let visitors = event.inside(2).await;
-    event.settle(&[message(1, 1, true, visitors[0])]).await;
-    event.settle(&[message(1, 3, true, visitors[1])]).await;
+    event.settle(&[change(1, 1, true, visitors[0])]).await;
+    event.settle(&[change(1, 3, true, visitors[1])]).await;
     assert_eq!((event.meta("sold").await, event.owners().await[&1]), (1, visitors[1]));
     assert!(event.passes().await.is_empty());
     event.check().await;
@@ -98,12 +99,12 @@ async fn a_sale_overrules_the_hold_of_someone_else() {
     let event = Fixture::new().await;
     let visitors = event.inside(2).await;
     event.held(visitors[1], &[1, 2]).await;
-    event.settle(&[message(1, 1, true, visitors[0])]).await;
+    event.settle(&[change(1, 1, true, visitors[0])]).await;
     assert_eq!(event.seats().await, "shaaaaaaaaaaaaaaaaaa");
     assert!(event.passes().await.contains_key(&visitors[1]), "who held it stays inside");
     assert!(matches!(event.hold(visitors[1], &[1]).await, Hold::Taken(seats) if seats[0].1 == SeatState::Sold));
     event.check().await;
-    event.settle(&[message(2, 1, true, visitors[0])]).await;
+    event.settle(&[change(2, 1, true, visitors[0])]).await;
     assert!(event.hold_ends().await.is_empty());
     event.check().await;
 }
@@ -114,11 +115,11 @@ async fn news_of_a_cancel_leaves_a_hold_that_is_newer() {
     let visitors = event.inside(2).await;
     event.held(visitors[1], &[1]).await;
     let ends = event.hold_ends().await;
-    assert_eq!(event.settle(&[message(1, 2, false, visitors[0])]).await, 1);
+    assert_eq!(event.settle(&[change(1, 2, false, visitors[0])]).await, 1);
     assert_eq!((event.hold_ends().await, event.owners().await[&1]), (ends, visitors[1]));
     event.check().await;
-    assert_eq!(event.settle(&[message(1, 1, true, visitors[0])]).await, 0, "but the version is known");
-    assert_eq!(event.settle(&[message(1, 3, true, visitors[1])]).await, 1);
+    assert_eq!(event.settle(&[change(1, 1, true, visitors[0])]).await, 0, "but the version is known");
+    assert_eq!(event.settle(&[change(1, 3, true, visitors[1])]).await, 1);
     event.check().await;
 }
 
@@ -127,15 +128,15 @@ async fn a_buyer_who_is_still_in_the_line_is_taken_out_of_it() {
     let event = Fixture::new().await;
     event.entered(30).await;
     let (_, passes, line) = versions(&event).await;
-    event.settle(&[message(1, 1, true, 4)]).await;
+    event.settle(&[change(1, 1, true, 4)]).await;
     assert_eq!((event.meta("head").await, event.meta("waiting").await), (0, 29));
-    event.settle(&[message(2, 1, true, 0)]).await;
+    event.settle(&[change(2, 1, true, 0)]).await;
     assert_eq!((event.meta("head").await, event.meta("waiting").await), (1, 28));
     let (_, passes_after, line_after) = versions(&event).await;
     assert_eq!((passes_after, line_after), (passes, line + 2));
     event.check().await;
     for (version, place) in (2..).zip((1..30).filter(|place| *place != 4)) {
-        event.settle(&[message(3, version, true, place)]).await;
+        event.settle(&[change(3, version, true, place)]).await;
     }
     assert_eq!((event.meta("waiting").await, event.meta("head").await), (0, 30));
     event.check().await;
@@ -148,10 +149,10 @@ async fn a_buyer_does_not_come_back_from_the_gap() {
     event.start_new_life().await;
     event.block(BLOCK..2 * BLOCK, Some(500_000)).await;
     let (_, _, line) = versions(&event).await;
-    event.settle(&[message(1, 1, true, 9)]).await;
+    event.settle(&[change(1, 1, true, 9)]).await;
     assert!(versions(&event).await.2 > line, "servers must hear that it may not come back");
     assert_eq!(event.pulse(&[9, 10]).await, 1);
-    event.settle(&[message(2, 1, true, 10)]).await;
+    event.settle(&[change(2, 1, true, 10)]).await;
     assert_eq!(event.pulse(&[10]).await, 0);
     assert_eq!(event.line().await, [0, 1, 2, 3, 4]);
     event.check().await;
@@ -167,7 +168,7 @@ async fn a_buyer_whose_place_was_cut_off_or_never_given_out_here_is_fine() {
         setup.line = vec![base + 1, base + 3];
     })
     .await;
-    assert_eq!(event.settle(&[message(1, 1, true, 7), message(2, 1, true, base + 50)]).await, 2);
+    assert_eq!(event.settle(&[change(1, 1, true, 7), change(2, 1, true, base + 50)]).await, 2);
     assert_eq!(event.line().await, [base + 1, base + 3]);
     event.check().await;
 }
@@ -179,7 +180,7 @@ async fn a_sale_to_someone_whose_pass_is_over_counts_all_the_same() {
     event.held(place, &[1, 2]).await;
     event.pass(10_000_000).await;
     event.admit_now().await;
-    event.settle(&[message(1, 1, true, place)]).await;
+    event.settle(&[change(1, 1, true, place)]).await;
     assert_eq!(event.seats().await, "saaaaaaaaaaaaaaaaaaa");
     event.check().await;
 }
@@ -189,7 +190,7 @@ async fn an_order_of_several_seats_is_settled_as_a_whole() {
     let event = Fixture::new().await;
     let visitors = event.inside(2).await;
     event.held(visitors[0], &[1, 2, 3]).await;
-    let order = [1, 2].map(|seat| message(seat, 1, true, visitors[0]));
+    let order = [1, 2].map(|seat| change(seat, 1, true, visitors[0]));
     assert_eq!(event.settle(&order).await, 2);
     assert_eq!(event.seats().await, "ssaaaaaaaaaaaaaaaaaa");
     event.check().await;
@@ -199,7 +200,7 @@ async fn an_order_of_several_seats_is_settled_as_a_whole() {
 async fn a_thousand_messages_fit_one_call() {
     let event = Fixture::with(|setup| setup.facts["seats"] = 1000.into()).await;
     event.entered(1000).await;
-    let messages: Vec<_> = (1..=1000).map(|seat| message(seat, 7, true, seat - 1)).collect();
+    let messages: Vec<_> = (1..=1000).map(|seat| change(seat, 7, true, seat - 1)).collect();
     assert_eq!(event.settle(&messages).await, 1000);
     assert_eq!((event.meta("sold").await, event.meta("waiting").await), (1000, 0));
     assert_eq!(event.admit().await, Admit::Admitted(0));
@@ -210,7 +211,7 @@ async fn a_thousand_messages_fit_one_call() {
 async fn a_seat_that_the_event_does_not_have_is_passed_over() {
     let event = Fixture::new().await;
     let place = event.inside(1).await[0];
-    assert_eq!(event.settle(&[message(21, 1, true, place), message(20, 1, true, place)]).await, 1);
+    assert_eq!(event.settle(&[change(21, 1, true, place), change(20, 1, true, place)]).await, 1);
     assert_eq!(event.seats().await.len(), 20);
     let known: Vec<(u32, i64)> = event.conn().hgetall(event.key(Key::Versions)).await.unwrap();
     assert_eq!(known, [(20, 1)]);
@@ -222,9 +223,9 @@ async fn the_seats_of_an_order_are_sold_together_and_what_is_unsold_is_told() {
     let event = Fixture::new().await;
     let place = event.inside(1).await[0];
     event.held(place, &[3, 4, 5]).await;
-    let messages = [message(3, 1, true, place), message(4, 1, true, place)];
+    let messages = [change(3, 1, true, place), change(4, 1, true, place)];
     let settled = event.scripts.settle(&mut event.conn(), &event.keys, &messages).await.unwrap();
-    assert_eq!(settled, Settled { news: 2, unsold: 18 });
+    assert_eq!(settled, Settled { applied: 2, unsold: 18 });
     assert_eq!(&event.seats().await[..6], "aassaa", "the third seat was not bought and is free");
     event.check().await;
 }
@@ -234,7 +235,7 @@ async fn a_cancel_that_comes_before_its_sale_ends_the_hold_and_the_visit() {
     let event = Fixture::new().await;
     let place = event.inside(1).await[0];
     event.held(place, &[3, 4]).await;
-    assert_eq!(event.settle(&[message(3, 2, false, place), message(3, 1, true, place)]).await, 1);
+    assert_eq!(event.settle(&[change(3, 2, false, place), change(3, 1, true, place)]).await, 1);
     assert_eq!(&event.seats().await[..5], "aaaaa");
     assert!(event.passes().await.is_empty());
     event.check().await;

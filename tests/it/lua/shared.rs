@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use zticket::redis::scripts::SOURCES;
+use zticket::store::redis::scripts::SOURCES;
 
 use super::headers::body;
 

@@ -1,7 +1,7 @@
 //! `1_line_sweep`: dropping who went away, and nobody else.
 
-use zticket::redis::keys::Key;
-use zticket::redis::scripts::{Admit, Sweep};
+use zticket::store::redis::keys::Key;
+use zticket::store::redis::scripts::{Admit, Sweep};
 
 use super::fixture::{BLOCK, Fixture, PULSES, SLICE, Setup};
 

@@ -1,12 +1,12 @@
 //! An event that is not in Redis, or only a part of it: every script says so and writes nothing.
 
 use redis::AsyncCommands;
-use zticket::error::Error;
-use zticket::ids::{Place, SeatNumber};
-use zticket::redis::keys::Key;
-use zticket::redis::scripts::{Admit, Leave, SOURCES};
+use zticket::base::error::Error;
+use zticket::base::ids::{Place, SeatNumber};
+use zticket::store::redis::keys::Key;
+use zticket::store::redis::scripts::{Admit, Leave, SOURCES};
 
-use super::fixture::{BLOCK, Fixture, message};
+use super::fixture::{BLOCK, Fixture, change};
 
 /// Every script but the one that restores.
 const OTHERS: [&str; 11] = [
@@ -36,7 +36,7 @@ async fn call(event: &Fixture, name: &str) -> bool {
         "3_seat_expire" => unready(scripts.expire(conn, keys, 10).await),
         "3_seat_hold" => unready(scripts.hold(conn, keys, Place(0), 0, &[SeatNumber(1)]).await),
         "3_seat_release" => unready(scripts.release(conn, keys, Place(1), &[SeatNumber(9)]).await),
-        "4_ticket_settle" => unready(scripts.settle(conn, keys, &[message(2, 1, true, 0)]).await),
+        "4_ticket_settle" => unready(scripts.settle(conn, keys, &[change(2, 1, true, 0)]).await),
         "policy_set" => unready(scripts.policy_set(conn, keys, "", &[("batch", "1")]).await),
         _ => panic!("there is no script {name}"),
     }

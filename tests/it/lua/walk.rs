@@ -7,12 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fastrand::Rng;
 use redis::AsyncCommands;
-use zticket::bitmap::Ranked;
-use zticket::ids::Place;
-use zticket::redis::keys::Key;
-use zticket::redis::scripts::{Admit, Enter, PolicySet};
+use zticket::base::ids::Place;
+use zticket::event::ranks::Ranked;
+use zticket::store::redis::keys::Key;
+use zticket::store::redis::scripts::{Admit, Enter, PolicySet};
 
-use super::fixture::{Fixture, SLICE, Setup, bitmap, message};
+use super::fixture::{Fixture, SLICE, Setup, bitmap, change};
 use super::model::Model;
 
 const STEPS: u32 = 800;
@@ -216,7 +216,7 @@ impl Walk {
         };
         let now = (version + 1, buyer.is_none().then_some(place));
         self.sales.insert(seat, now);
-        let message = message(seat, now.0, now.1.is_some(), place);
+        let message = change(seat, now.0, now.1.is_some(), place);
         let expected = u64::from(self.model.settle(seat, now.0, now.1));
         assert_eq!(self.event.settle(&[message]).await, expected);
         if self.random.bool() {
@@ -268,7 +268,7 @@ impl Walk {
         let mut messages = Vec::new();
         let mut news = 0;
         for (seat, (version, buyer)) in &self.sales {
-            messages.push(message(*seat, *version, buyer.is_some(), buyer.unwrap_or(0)));
+            messages.push(change(*seat, *version, buyer.is_some(), buyer.unwrap_or(0)));
             news += u64::from(self.model.settle(*seat, *version, *buyer));
         }
         assert_eq!(self.event.settle(&messages).await, news);

@@ -8,15 +8,15 @@ use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 use reqwest::{Client, Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
-use zticket::app::{self, App, Loops, Server};
-use zticket::config::Config;
-use zticket::events::Event;
-use zticket::ids::{EventId, Place};
-use zticket::limits::LimitSettings;
-use zticket::redis::keys::{Key, Keys};
-use zticket::snapshot::{self, Snapshot};
-use zticket::token::Claim;
-use zticket::{admission, line, seats, sync};
+use zticket::base::ids::{EventId, Place};
+use zticket::base::token::Claim;
+use zticket::event::Event;
+use zticket::event::snapshot::Snapshot;
+use zticket::server::config::Config;
+use zticket::server::parts::Parts;
+use zticket::server::run::{self, Background, Server};
+use zticket::store::redis::keys::{Key, Keys};
+use zticket::web::limits::LimitSettings;
 
 use super::TestRedis;
 use super::database::TestDatabase;
@@ -27,7 +27,7 @@ pub struct TestApp {
     pub db: TestDatabase,
     pub client: Client,
     config: Config,
-    loops: Loops,
+    background: Background,
 }
 
 /// Someone with a token.
@@ -47,41 +47,41 @@ pub type Answer = (StatusCode, Value);
 impl TestApp {
     /// As configured by default, its loops running.
     pub async fn start() -> Self {
-        Self::start_with(Loops::Running, |_| {}).await
+        Self::start_with(Background::Running, |_| {}).await
     }
 
     /// With its loops stopped: the test calls their steps.
     pub async fn by_hand(change: impl FnOnce(&mut Config)) -> Self {
-        Self::start_with(Loops::ByHand, change).await
+        Self::start_with(Background::ByHand, change).await
     }
 
-    pub async fn start_with(loops: Loops, change: impl FnOnce(&mut Config)) -> Self {
-        Self::start_on(TestRedis::start().await, loops, change).await
+    pub async fn start_with(background: Background, change: impl FnOnce(&mut Config)) -> Self {
+        Self::start_on(TestRedis::start().await, background, change).await
     }
 
-    pub async fn start_on(redis: TestRedis, loops: Loops, change: impl FnOnce(&mut Config)) -> Self {
+    pub async fn start_on(redis: TestRedis, background: Background, change: impl FnOnce(&mut Config)) -> Self {
         let db = TestDatabase::new().await;
         let config = config(&db.url, &redis.url(), change);
-        let server = app::start(config.clone(), loops).await.unwrap();
-        Self { server: Some(server), redis, db, client: Client::new(), config, loops }
+        let server = run::start(&config, background).await.unwrap();
+        Self { server: Some(server), redis, db, client: Client::new(), config, background }
     }
 
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    pub fn app(&self) -> &Arc<App> {
-        &self.server.as_ref().unwrap().app
+    pub fn parts(&self) -> &Arc<Parts> {
+        &self.server.as_ref().unwrap().parts
     }
 
     /// The default event.
     pub fn event(&self) -> Arc<Event> {
-        self.app().events.known(EventId::new(1).unwrap()).unwrap()
+        self.parts().catalogue.known(EventId::new(1).unwrap()).unwrap()
     }
 
     /// One more server on the same Redis and database.
-    pub async fn another(&self, loops: Loops) -> Server {
-        app::start(self.config.clone(), loops).await.unwrap()
+    pub async fn another(&self, background: Background) -> Server {
+        run::start(&self.config, background).await.unwrap()
     }
 
     /// Stops the server in good order and starts it again.
@@ -96,7 +96,7 @@ impl TestApp {
     }
 
     pub async fn start_again(&mut self) {
-        self.server = Some(app::start(self.config.clone(), self.loops).await.unwrap());
+        self.server = Some(run::start(&self.config, self.background).await.unwrap());
     }
 
     /// Redis comes back, from what was saved if anything.
@@ -114,7 +114,7 @@ impl TestApp {
     /// Waits until the loops of the server reach it. A first call may find a broken connection.
     async fn reach_redis(&self) {
         if let Some(server) = &self.server {
-            reach_redis(&server.app).await;
+            reach_redis(&server.parts).await;
         }
     }
 
@@ -196,44 +196,44 @@ impl TestApp {
 
     /// One round of admission to every event, however short the time since the last one.
     pub async fn admit(&self) {
-        for event in self.app().events.all() {
+        for event in self.parts().catalogue.all() {
             let mut conn = self.redis.connect_for(&event.keys).await;
             let _: () = conn.hset(event.keys.get(Key::Meta), "admitted_at", 0).await.unwrap();
         }
-        for event in self.app().events.all() {
-            admission::step(self.app(), &event).await.unwrap();
+        for event in self.parts().catalogue.all() {
+            self.parts().admission.step(&event).await.unwrap();
         }
     }
 
     /// Takes a snapshot of every event now. Returns that of the default one.
     pub async fn look(&self) -> Arc<Snapshot> {
-        for event in self.app().events.all() {
-            snapshot::refresh(self.app(), &event, Instant::now()).await.unwrap();
+        for event in self.parts().catalogue.all() {
+            event.refresh(&self.parts().stores, Instant::now()).await.unwrap();
         }
         self.event().snapshot.load_full().unwrap()
     }
 
     /// Sends the gathered pulses now.
     pub async fn pulse(&self) {
-        for event in self.app().events.all() {
-            line::pulse_step(self.app(), &event).await.unwrap();
+        for event in self.parts().catalogue.all() {
+            self.parts().site.line.pulse_step(&event).await.unwrap();
         }
     }
 
     pub async fn sweep(&self) {
-        for event in self.app().events.all() {
-            line::sweep_step(self.app(), &event).await.unwrap();
+        for event in self.parts().catalogue.all() {
+            self.parts().site.line.sweep_step(&event).await.unwrap();
         }
     }
 
     pub async fn expire(&self) {
-        for event in self.app().events.all() {
-            seats::expire_step(self.app(), &event).await.unwrap();
+        for event in self.parts().catalogue.all() {
+            self.parts().seats.expire_step(&event).await.unwrap();
         }
     }
 
     pub async fn settle(&self) {
-        sync::step(self.app()).await.unwrap();
+        self.parts().settler.step().await.unwrap();
     }
 
     /// Takes back every ticket in the database. Redis hears of it when it is settled.
@@ -272,7 +272,7 @@ impl TestApp {
     /// won is where the ledger says.
     pub async fn finish(mut self) {
         self.settle().await;
-        for event in self.app().events.all() {
+        for event in self.parts().catalogue.all() {
             let mut conn = self.redis.connect_for(&event.keys).await;
             check_redis(&mut conn, &event.keys).await;
             let states: Vec<u8> = conn.get(event.keys.get(Key::Seats)).await.unwrap();
@@ -290,11 +290,11 @@ impl TestApp {
 }
 
 /// Waits until a server reaches Redis on all its connections.
-pub async fn reach_redis(app: &App) {
-    let key = app.events.default().unwrap().keys.get(Key::Meta).to_owned();
+pub async fn reach_redis(parts: &Parts) {
+    let key = parts.catalogue.default().unwrap().keys.get(Key::Meta).to_owned();
     super::eventually("the server reaches Redis again", async || {
         for _ in 0..8 {
-            app.redis.get().await.ok()?.exists::<_, bool>(&key).await.ok()?;
+            parts.stores.redis.get().await.ok()?.exists::<_, bool>(&key).await.ok()?;
         }
         Some(())
     })

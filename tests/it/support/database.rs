@@ -68,7 +68,7 @@ impl TestDatabase {
 async fn make_template() -> String {
     let name = format!("template_{}", Uuid::now_v7().simple());
     admin().await.batch_execute(&format!("CREATE DATABASE {name}")).await.unwrap();
-    zticket::db::migrate(&url_of(&name)).await.unwrap();
+    zticket::store::db::migrate::migrate(&url_of(&name)).await.unwrap();
     name
 }
 

@@ -4,9 +4,9 @@ use chrono::{TimeDelta, Utc};
 use futures_util::future::join_all;
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
-use zticket::house::{self, ConcertPlan};
-use zticket::ids::{ConcertId, EventId};
-use zticket::workers;
+use zticket::base::ids::{ConcertId, EventId};
+use zticket::house::setup::{self, ConcertPlan};
+use zticket::server::loops;
 
 use super::app::{Answer, answer};
 use super::{TestApp, Visitor};
@@ -71,9 +71,9 @@ impl TestApp {
     /// Sets up a concert. Returns it and its dates.
     pub async fn concert(&self, plan: &Value) -> (ConcertId, Vec<EventId>) {
         let plan: ConcertPlan = serde_json::from_value(plan.clone()).unwrap();
-        let concert = house::add(&self.app().db, &plan).await.unwrap();
-        workers::catalogue_step(self.app()).await.unwrap();
-        (concert, self.app().events.concerts()[&concert].dates.clone())
+        let concert = setup::add(&self.parts().stores.db, &plan).await.unwrap();
+        loops::catalogue_step(self.parts()).await.unwrap();
+        (concert, self.parts().catalogue.concerts()[&concert].dates.clone())
     }
 
     /// One with a single date.
@@ -83,7 +83,7 @@ impl TestApp {
 
     /// The database was changed by hand: learn of it now.
     pub async fn learn(&self) {
-        self.app().events.refresh(&self.app().db).await.unwrap();
+        self.parts().catalogue.refresh().await.unwrap();
     }
 
     pub async fn enter_as(&self, event: EventId, person: Option<&Person>) -> Answer {

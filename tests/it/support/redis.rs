@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 use tempfile::TempDir;
-use zticket::ids::EventId;
-use zticket::redis::keys::{Key, Keys};
+use zticket::base::ids::EventId;
+use zticket::store::redis::keys::{Key, Keys};
 
 use super::eventually;
 

@@ -1,7 +1,8 @@
 //! The routes of the server, read from where they are written: a new one cannot be forgotten here.
 
-const HTTP: &str = include_str!("../../../../src/http/mod.rs");
-const PAGES: &str = include_str!("../../../../src/pages/mod.rs");
+const API: &str = include_str!("../../../../src/web/api/mod.rs");
+const PAGES: &str = include_str!("../../../../src/web/pages/mod.rs");
+const SERVE: &str = include_str!("../../../../src/web/serve.rs");
 
 #[derive(Debug, Clone)]
 pub struct Route {
@@ -13,13 +14,13 @@ pub struct Route {
 }
 
 pub fn all() -> Vec<Route> {
-    let api = paths("fn api(");
-    let house = paths("fn house(");
-    let other = paths("fn routes(");
+    let sale = paths(API, "fn sale(");
+    let house = paths(API, "fn house(");
+    let other = paths(SERVE, "pub fn serve(");
     let pages = function(PAGES, "fn routes(");
     let mut routes = Vec::new();
     for prefix in ["/api", "/api/events/{event}"] {
-        routes.extend(api.iter().map(|call| route(prefix, call, false)));
+        routes.extend(sale.iter().map(|call| route(prefix, call, false)));
     }
     routes.extend(house.iter().map(|call| route("/api", call, false)));
     routes.extend(other.iter().map(|call| route("", &call[1..], false)));
@@ -30,8 +31,8 @@ pub fn all() -> Vec<Route> {
 }
 
 /// What `path` is called with: a pattern and its methods, after a prefix where one is written there too.
-fn paths(start: &str) -> Vec<Vec<&'static str>> {
-    calls(function(HTTP, start), "path(").into_iter().filter(|call| call.len() > 1).collect()
+fn paths(source: &'static str, start: &str) -> Vec<Vec<&'static str>> {
+    calls(function(source, start), "path(").into_iter().filter(|call| call.len() > 1).collect()
 }
 
 fn route(prefix: &str, call: &[&'static str], page: bool) -> Route {
@@ -57,15 +58,17 @@ fn calls(source: &'static str, name: &str) -> Vec<Vec<&'static str>> {
 fn every_route_is_found() {
     let found = all();
     let services = |source, start| function(source, start).matches(".service(").count();
-    let api = services(HTTP, "fn api(");
+    let sale = services(API, "fn sale(");
     // Two of the services are scopes, which hold the others.
-    let other = services(HTTP, "fn routes(") - 2;
-    let expected = 2 * api + services(HTTP, "fn house(") + other + services(PAGES, "fn routes(");
+    let scopes = services(API, "pub fn routes(");
+    assert_eq!(scopes, 2);
+    let other = services(SERVE, "pub fn serve(");
+    let expected = 2 * sale + services(API, "fn house(") + other + services(PAGES, "pub fn routes(");
     assert_eq!(found.len(), expected, "{found:#?}");
-    assert!(api > 5 && found.iter().all(|route| route.pattern.starts_with('/')));
-    for source in [HTTP, PAGES] {
+    assert!(sale > 5 && found.iter().all(|route| route.pattern.starts_with('/')));
+    for source in [API, PAGES, SERVE] {
         let here = source.matches(".service(").count();
-        let known = ["fn api(", "fn house(", "fn routes(", "pub fn serve_management("];
+        let known = ["fn sale(", "fn house(", "pub fn routes(", "pub fn serve(", "pub fn serve_management("];
         let known = known.iter().filter(|start| source.contains(**start)).map(|start| services(source, start));
         assert_eq!(known.sum::<usize>(), here, "routes are set up in a function that is not read here");
     }
