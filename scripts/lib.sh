@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What scripts/run and scripts/test share. Works with bash 3.2.
+# Shared by the scripts in this folder. Works with bash 3.2.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 cd "$root" || exit
@@ -7,7 +7,7 @@ cd "$root" || exit
 have() { command -v "$1" >/dev/null 2>&1; }
 
 need_cargo() {
-  # rustup puts it there, and not every shell has it on its PATH.
+  # rustup installs cargo there, and not every shell has that folder on its PATH.
   if ! have cargo; then
     PATH=$PATH:${CARGO_HOME:-$HOME/.cargo}/bin
   fi
@@ -18,7 +18,7 @@ need_cargo() {
   fi
 }
 
-# Reads NAME=value lines. What the environment has already set stays.
+# Reads NAME=value lines. Variables that are already set keep their value.
 load_env_file() {
   local line name value
   local assignment='^[[:space:]]*(export[[:space:]]+)?([A-Za-z_][A-Za-z_0-9]*)=(.*)$'
@@ -41,9 +41,9 @@ load_env_file() {
   done <"$1"
 }
 
-# Ctrl-C reaches every process of the terminal's group. A child of run_child is
-# in a group of its own and gets one TERM for each signal sent to this script,
-# so that it ends in its own time and is not hit twice.
+# Ctrl-C signals every process of the terminal's group. A child of run_child is in
+# its own group. For each signal that this script gets, the child gets one TERM.
+# So the child can end in order, and no signal reaches it twice.
 child=
 interrupted=
 
@@ -69,12 +69,12 @@ run_child() {
   set +m
   wait "$child" || code=$?
   while kill -0 "$child" 2>/dev/null; do
-    # A signal has cut the wait short.
+    # A signal interrupted the wait.
     code=0
     wait "$child" || code=$?
   done
   if [ -n "$interrupted" ]; then
-    # It may have ended just when the signal came: its status is still known.
+    # The child may have ended just when the signal came. Its status is still known.
     wait "$child" 2>/dev/null || again=$?
     if [ "$again" != 127 ]; then
       code=$again
