@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help run test test-cluster check fmt migrate bench bench-quick chaos stop clean
+.PHONY: help run test test-quick test-long test-cluster check deny fmt migrate bench bench-quick chaos stop clean
 
 # rustup puts cargo there, and not every shell has it on its PATH.
 export PATH := $(PATH):$(HOME)/.cargo/bin
@@ -10,16 +10,26 @@ help: ## list these targets
 run: ## start the server on http://127.0.0.1:8080, with private PostgreSQL and Redis; Ctrl-C ends it all
 	@scripts/run
 
-test: check ## check, then run all tests, also on a cluster and in chaos; TESTARGS='name -- --nocapture' chooses some
+test: check ## check, then run all tests, also on clusters and in chaos; TESTARGS='--test it name' chooses some
 	@scripts/test
+
+test-quick: ## most of the tests in under three minutes, for the inner loop
+	@scripts/test quick
+
+test-long: check ## all tests, then long proofs: many more random cases, minutes of chaos
+	@scripts/test long
 
 test-cluster: ## run the integration tests on Redis Clusters of three masters
 	@scripts/test cluster
 
-check: ## formatting, lints and documentation; needs no services
+check: deny ## formatting, lints, documentation and licences; needs no services
 	cargo fmt --check
 	cargo clippy --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --no-deps
+
+deny: ## licences, sources and banned crates, if cargo-deny is installed
+	@if cargo deny --version >/dev/null 2>&1; then cargo deny --log-level error check bans licenses sources; \
+	else echo "deny: skipped; cargo install cargo-deny adds it"; fi
 
 fmt: ## format the code
 	cargo fmt

@@ -1,7 +1,7 @@
 //! ZTicket sells seats first come, first served, to crowds of millions.
 //!
-//! Three sentences carry it: every write to Redis is one Lua script; every read is answered from a snapshot in memory;
-//! PostgreSQL is the truth about what was sold. `docs/ARCHITECTURE.md` walks through it.
+//! Three sentences carry it: every write to Redis is one Lua script; everything about a line or a seat map is answered from
+//! a snapshot in memory; PostgreSQL is the truth about what was sold. `docs/ARCHITECTURE.md` walks through it.
 //!
 //! The layers stand here bottom to top, and each uses only those before it; `tests/it/layers.rs` checks that. (The empty
 //! lines keep rustfmt from sorting them.)
