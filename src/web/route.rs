@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use actix_web::http::Method;
 use actix_web::web;
 use actix_web::{HttpResponse, Resource, Route, guard};
 
@@ -17,31 +16,9 @@ pub fn path(metrics: &Arc<Metrics>, prefix: &str, pattern: &str, allowed: &'stat
         .default_service(web::to(move || async move { Err::<HttpResponse, _>(Error::MethodNotAllowed(allowed)) }))
 }
 
-pub fn get<F, Args>(handler: F) -> Route
-where
-    F: actix_web::Handler<Args>,
-    Args: actix_web::FromRequest + 'static,
-    F::Output: actix_web::Responder + 'static,
-{
-    web::route().guard(guard::Any(guard::Get()).or(guard::Head())).to(handler)
-}
-
-pub fn post<F, Args>(handler: F) -> Route
-where
-    F: actix_web::Handler<Args>,
-    Args: actix_web::FromRequest + 'static,
-    F::Output: actix_web::Responder + 'static,
-{
-    web::method(Method::POST).to(handler)
-}
-
-pub fn delete<F, Args>(handler: F) -> Route
-where
-    F: actix_web::Handler<Args>,
-    Args: actix_web::FromRequest + 'static,
-    F::Output: actix_web::Responder + 'static,
-{
-    web::method(Method::DELETE).to(handler)
+/// A route for GET, and for HEAD as well.
+pub fn get() -> Route {
+    web::route().guard(guard::Any(guard::Get()).or(guard::Head()))
 }
 
 pub async fn not_found() -> Result<HttpResponse, Error> {

@@ -70,7 +70,7 @@ pub fn serve(site: Arc<Site>, listener: TcpListener) -> Result<Server, Error> {
                 // Handlers then answer 500, and this line says why.
                 Err(error) => tracing::error!(%error, "a web worker cannot connect to Redis"),
             })
-            .service(path(&metrics, "", "/livez", "GET, HEAD").route(get(livez)))
+            .service(path(&metrics, "", "/livez", "GET, HEAD").route(get().to(livez)))
             .configure(|config| api::routes(config, &metrics))
             .configure(|config| pages::routes(config, &metrics))
             .default_service(web::to(pages::not_found))
@@ -107,8 +107,8 @@ pub fn serve_management(site: Arc<Site>, listener: TcpListener) -> Result<Server
         let metrics = &site.stores.metrics;
         App::new()
             .app_data(Data::from(site.clone()))
-            .service(path(metrics, "", "/actuator/health", "GET, HEAD").route(get(management::health)))
-            .service(path(metrics, "", "/actuator/prometheus", "GET, HEAD").route(get(management::prometheus)))
+            .service(path(metrics, "", "/actuator/health", "GET, HEAD").route(get().to(management::health)))
+            .service(path(metrics, "", "/actuator/prometheus", "GET, HEAD").route(get().to(management::prometheus)))
             .default_service(web::to(not_found))
     })
     .workers(1)

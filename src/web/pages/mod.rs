@@ -19,7 +19,7 @@ mod visit;
 use std::sync::Arc;
 
 use actix_web::http::header::ACCEPT;
-use actix_web::web::ServiceConfig;
+use actix_web::web::{ServiceConfig, post};
 use actix_web::{FromRequest, HttpRequest, HttpResponse, ResponseError};
 
 use crate::base::error::Error;
@@ -28,34 +28,34 @@ use crate::web::pages::path::own_path;
 use crate::web::pages::reply::Reply;
 use crate::web::pages::text::Lang;
 use crate::web::pages::visit::{LANG, Visit};
-use crate::web::route::{get, path, post};
+use crate::web::route::{get, path};
 
 pub fn routes(config: &mut ServiceConfig, metrics: &Arc<Metrics>) {
     let page = |pattern: &str| path(metrics, "", pattern, "GET, HEAD");
     // A visitor who follows a link to the address of a form is sent to its page.
-    let form = |pattern: &str| path(metrics, "", pattern, "GET, HEAD, POST").route(get(to_page));
+    let form = |pattern: &str| path(metrics, "", pattern, "GET, HEAD, POST").route(get().to(to_page));
     config
-        .service(page("/").route(get(concerts::home)))
-        .service(page("/concerts/{concert}").route(get(concerts::concert)))
-        .service(page("/events/{event}").route(get(concerts::event)))
-        .service(form("/events/{event}/join").route(post(queue::join)))
-        .service(page("/events/{event}/queue").route(get(queue::page)))
-        .service(form("/events/{event}/queue/place").route(post(queue::take_place)))
-        .service(form("/events/{event}/leave").route(post(queue::leave)))
-        .service(page("/events/{event}/seats").route(get(seats::page)))
-        .service(form("/events/{event}/seats/hold").route(post(seats::hold)))
-        .service(form("/events/{event}/seats/release").route(post(seats::release)))
-        .service(form("/events/{event}/seats/best").route(post(seats::best)))
-        .service(form("/events/{event}/seats/pay").route(post(seats::pay)))
-        .service(page("/tickets/{ticket}").route(get(tickets::page)))
-        .service(form("/tickets/{ticket}/cancel").route(post(tickets::cancel)))
-        .service(page("/account").route(get(account::page)))
-        .service(form("/account/sign-up").route(post(account::sign_up)))
-        .service(form("/account/sign-in").route(post(account::sign_in)))
-        .service(form("/account/sign-out").route(post(account::sign_out)))
-        .service(form("/account/charge").route(post(account::charge)))
-        .service(page("/language/{lang}").route(get(language)))
-        .service(page("/assets/{name}").route(get(files::file)));
+        .service(page("/").route(get().to(concerts::home)))
+        .service(page("/concerts/{concert}").route(get().to(concerts::concert)))
+        .service(page("/events/{event}").route(get().to(concerts::event)))
+        .service(form("/events/{event}/join").route(post().to(queue::join)))
+        .service(page("/events/{event}/queue").route(get().to(queue::page)))
+        .service(form("/events/{event}/queue/place").route(post().to(queue::take_place)))
+        .service(form("/events/{event}/leave").route(post().to(queue::leave)))
+        .service(page("/events/{event}/seats").route(get().to(seats::page)))
+        .service(form("/events/{event}/seats/hold").route(post().to(seats::hold)))
+        .service(form("/events/{event}/seats/release").route(post().to(seats::release)))
+        .service(form("/events/{event}/seats/best").route(post().to(seats::best)))
+        .service(form("/events/{event}/seats/pay").route(post().to(seats::pay)))
+        .service(page("/tickets/{ticket}").route(get().to(tickets::page)))
+        .service(form("/tickets/{ticket}/cancel").route(post().to(tickets::cancel)))
+        .service(page("/account").route(get().to(account::page)))
+        .service(form("/account/sign-up").route(post().to(account::sign_up)))
+        .service(form("/account/sign-in").route(post().to(account::sign_in)))
+        .service(form("/account/sign-out").route(post().to(account::sign_out)))
+        .service(form("/account/charge").route(post().to(account::charge)))
+        .service(page("/language/{lang}").route(get().to(language)))
+        .service(page("/assets/{name}").route(get().to(files::file)));
 }
 
 async fn to_page(visit: Visit) -> HttpResponse {
