@@ -5,4 +5,5 @@ pub mod lane;
 pub mod links;
 pub mod reads;
 pub mod renewed;
+pub mod replies;
 pub mod scripts;

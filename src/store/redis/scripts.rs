@@ -13,8 +13,12 @@ use redis::{Cmd, ErrorKind, Script, ServerErrorKind, ToRedisArgs, Value};
 use crate::base::error::Error;
 use crate::base::ids::{ConcertId, PersonId, Place, SeatNumber};
 use crate::base::metrics::Metrics;
-use crate::base::seat::{SeatChange, SeatState};
+use crate::base::seat::SeatChange;
 use crate::store::redis::keys::{Key, Keys};
+use crate::store::redis::replies::Reply;
+pub use crate::store::redis::replies::{
+    Admit, Enter, Hold, Leave, PolicySet, Release, Restore, RestoreArgs, Settled, Sweep,
+};
 
 /// A script as it is embedded: what its header promises is checked by a test.
 pub struct Source {
@@ -61,96 +65,6 @@ scripts! {
         Pulse0 Pulse1 Pulse2 Pulse3 Pulse4] -> "RESTORED" | "PRESENT";
     PolicySet = "policy_set" [Meta Line Policy] -> "OK" | "REFUSED" | "UNREADY";
     RankingSet = "ranking_set" [Ranking AsOf] -> "RANKED";
-}
-
-#[derive(Debug, PartialEq, Eq)]
-pub enum Enter {
-    /// The first `count` of those who asked are in, in order.
-    Entered {
-        first: Place,
-        count: u32,
-        first_rank: u64,
-    },
-    Full,
-    Closed,
-    SoldOut,
-    /// The block of places belongs to an earlier life of this Redis.
-    Stale,
-    NeedBlock,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-pub enum Leave {
-    Left,
-    Gone,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-pub enum Sweep {
-    Swept(u64),
-    Skipped,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-pub enum Admit {
-    Admitted(u64),
-    /// Too early; ask again after this many ms.
-    Skipped(u64),
-    Paused,
-    Stale,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-pub enum Hold {
-    /// For this many ms from now.
-    Held {
-        left_ms: u64,
-    },
-    /// Already bought by this place.
-    Yours,
-    Taken(Vec<(SeatNumber, SeatState)>),
-    NoPass,
-    NoSeat(SeatNumber),
-    TooMany(u64),
-}
-
-#[derive(Debug, PartialEq, Eq)]
-pub enum Release {
-    Released(u64),
-    NotYours(SeatNumber, SeatState),
-    NoSeat(SeatNumber),
-}
-
-#[derive(Debug, PartialEq, Eq)]
-pub struct Settled {
-    /// How many changes were new to Redis.
-    pub applied: u64,
-    /// Seats that nobody has bought.
-    pub unsold: u64,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-pub enum Restore {
-    Restored,
-    Present,
-}
-
-/// What `5_event_restore` builds from.
-#[derive(Debug, Default)]
-pub struct RestoreArgs {
-    pub facts: String,
-    pub policy: String,
-    pub line: Vec<u8>,
-    pub back: Vec<u8>,
-    pub passes: String,
-    pub holds: String,
-    pub settled: String,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-pub enum PolicySet {
-    Ok,
-    Refused(String),
 }
 
 /// The scripts, hashed and ready to call.
@@ -205,7 +119,7 @@ impl Scripts {
         let outcome = Self::entered(&reply)?;
         let after = if matches!(outcome, Enter::Entered { .. }) { 4 } else { 1 };
         let place = |at| reply.number::<i64>(at).map(Place::from_db);
-        let places = (after..reply.0.len()).map(place).collect::<Result<_, _>>()?;
+        let places = (after..reply.values.len()).map(place).collect::<Result<_, _>>()?;
         Ok((outcome, places))
     }
 
@@ -303,7 +217,7 @@ impl Scripts {
             }
             "YOURS" => Hold::Yours,
             "TAKEN" => {
-                let pairs = (1..reply.0.len()).step_by(2);
+                let pairs = (1..reply.values.len()).step_by(2);
                 let taken = pairs.map(|at| Ok((SeatNumber(reply.number(at)?), reply.state(at + 1)?)));
                 Hold::Taken(taken.collect::<Result<_, Error>>()?)
             }
@@ -451,7 +365,7 @@ impl Scripts {
         }
         let elapsed = started.elapsed().as_secs_f64();
         self.metrics.script_seconds.with_label_values(&[source.name]).observe(elapsed);
-        let reply = outcome.map(|values| Reply(values, source.name)).inspect_err(|_| {
+        let reply = outcome.map(|values| Reply { values, script: source.name }).inspect_err(|_| {
             self.metrics.scripts.with_label_values(&[source.name, "error"]).inc();
         })?;
         self.metrics.scripts.with_label_values(&[source.name, reply.word()]).inc();
@@ -461,40 +375,4 @@ impl Scripts {
 
 fn numbers(seats: &[SeatNumber]) -> Vec<u32> {
     seats.iter().map(|seat| seat.0).collect()
-}
-
-/// A reply: a word, then what belongs to it.
-struct Reply(Vec<Value>, &'static str);
-
-impl Reply {
-    fn word(&self) -> &str {
-        self.text(0).unwrap_or("none")
-    }
-
-    fn text(&self, at: usize) -> Result<&str, Error> {
-        match self.0.get(at) {
-            Some(Value::BulkString(bytes)) => std::str::from_utf8(bytes).map_err(|_| self.unknown()),
-            Some(Value::SimpleString(text)) => Ok(text),
-            _ => Err(self.unknown()),
-        }
-    }
-
-    fn number<T: TryFrom<i64>>(&self, at: usize) -> Result<T, Error> {
-        match self.0.get(at) {
-            Some(Value::Int(number)) => T::try_from(*number).map_err(|_| self.unknown()),
-            _ => Err(self.unknown()),
-        }
-    }
-
-    fn place(&self, at: usize) -> Result<Place, Error> {
-        Ok(Place(self.number(at)?))
-    }
-
-    fn state(&self, at: usize) -> Result<SeatState, Error> {
-        SeatState::from_word(self.text(at)?).ok_or_else(|| self.unknown())
-    }
-
-    fn unknown(&self) -> Error {
-        Error::Internal(format!("{} answered {:?}", self.1, self.0))
-    }
 }

@@ -11,6 +11,7 @@ mod layout;
 mod path;
 mod queue;
 mod reply;
+mod seat_forms;
 mod seats;
 pub mod text;
 mod tickets;
@@ -43,10 +44,10 @@ pub fn routes(config: &mut ServiceConfig, metrics: &Arc<Metrics>) {
         .service(form("/events/{event}/queue/place").route(post().to(queue::take_place)))
         .service(form("/events/{event}/leave").route(post().to(queue::leave)))
         .service(page("/events/{event}/seats").route(get().to(seats::page)))
-        .service(form("/events/{event}/seats/hold").route(post().to(seats::hold)))
-        .service(form("/events/{event}/seats/release").route(post().to(seats::release)))
-        .service(form("/events/{event}/seats/best").route(post().to(seats::best)))
-        .service(form("/events/{event}/seats/pay").route(post().to(seats::pay)))
+        .service(form("/events/{event}/seats/hold").route(post().to(seat_forms::hold)))
+        .service(form("/events/{event}/seats/release").route(post().to(seat_forms::release)))
+        .service(form("/events/{event}/seats/best").route(post().to(seat_forms::best)))
+        .service(form("/events/{event}/seats/pay").route(post().to(seat_forms::pay)))
         .service(page("/tickets/{ticket}").route(get().to(tickets::page)))
         .service(form("/tickets/{ticket}/cancel").route(post().to(tickets::cancel)))
         .service(page("/account").route(get().to(account::page)))

@@ -1,0 +1,137 @@
+//! What scripts answer, as types, and how a reply is read.
+
+use redis::Value;
+
+use crate::base::error::Error;
+use crate::base::ids::{Place, SeatNumber};
+use crate::base::seat::SeatState;
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum Enter {
+    /// The first `count` of those who asked are in, in order.
+    Entered {
+        first: Place,
+        count: u32,
+        first_rank: u64,
+    },
+    Full,
+    Closed,
+    SoldOut,
+    /// The block of places belongs to an earlier life of this Redis.
+    Stale,
+    NeedBlock,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum Leave {
+    Left,
+    Gone,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum Sweep {
+    Swept(u64),
+    Skipped,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum Admit {
+    Admitted(u64),
+    /// Too early; ask again after this many ms.
+    Skipped(u64),
+    Paused,
+    Stale,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// For this many ms from now.
+    Held {
+        left_ms: u64,
+    },
+    /// Already bought by this place.
+    Yours,
+    Taken(Vec<(SeatNumber, SeatState)>),
+    NoPass,
+    NoSeat(SeatNumber),
+    TooMany(u64),
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum Release {
+    Released(u64),
+    NotYours(SeatNumber, SeatState),
+    NoSeat(SeatNumber),
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub struct Settled {
+    /// How many changes were new to Redis.
+    pub applied: u64,
+    /// Seats that nobody has bought.
+    pub unsold: u64,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum Restore {
+    Restored,
+    Present,
+}
+
+/// What `5_event_restore` builds from.
+#[derive(Debug, Default)]
+pub struct RestoreArgs {
+    pub facts: String,
+    pub policy: String,
+    pub line: Vec<u8>,
+    pub back: Vec<u8>,
+    pub passes: String,
+    pub holds: String,
+    pub settled: String,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum PolicySet {
+    Ok,
+    Refused(String),
+}
+
+/// A reply: a word, then what belongs to it.
+pub struct Reply {
+    pub values: Vec<Value>,
+    /// For error messages.
+    pub script: &'static str,
+}
+
+impl Reply {
+    pub fn word(&self) -> &str {
+        self.text(0).unwrap_or("none")
+    }
+
+    pub fn text(&self, at: usize) -> Result<&str, Error> {
+        match self.values.get(at) {
+            Some(Value::BulkString(bytes)) => std::str::from_utf8(bytes).map_err(|_| self.unknown()),
+            Some(Value::SimpleString(text)) => Ok(text),
+            _ => Err(self.unknown()),
+        }
+    }
+
+    pub fn number<T: TryFrom<i64>>(&self, at: usize) -> Result<T, Error> {
+        match self.values.get(at) {
+            Some(Value::Int(number)) => T::try_from(*number).map_err(|_| self.unknown()),
+            _ => Err(self.unknown()),
+        }
+    }
+
+    pub fn place(&self, at: usize) -> Result<Place, Error> {
+        Ok(Place(self.number(at)?))
+    }
+
+    pub fn state(&self, at: usize) -> Result<SeatState, Error> {
+        SeatState::from_word(self.text(at)?).ok_or_else(|| self.unknown())
+    }
+
+    pub fn unknown(&self) -> Error {
+        Error::Internal(format!("{} answered {:?}", self.script, self.values))
+    }
+}
