@@ -48,7 +48,7 @@ pub struct SeatChange {
     pub seat: SeatNumber,
     /// Of two changes of a seat the one with the greater version counts.
     pub version: i64,
-    /// Sold, or available again.
+    /// Sold, or available again; never held.
     pub state: SeatState,
     /// The place that bought the seat.
     pub place: Place,

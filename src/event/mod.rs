@@ -30,7 +30,7 @@ use crate::store::redis::keys::Keys;
 /// How long an event is kept fresh after someone asked about it.
 const HOT: Duration = Duration::from_secs(30);
 /// Most requests that wait for a snapshot of one event: while Redis is away, a crowd of them would wait in vain.
-const MOST_WAITING: usize = 1000;
+const MOST_REQUESTS: usize = 1000;
 
 pub struct Event {
     pub id: EventId,
@@ -43,7 +43,7 @@ pub struct Event {
     /// Changes when a snapshot has something new for visitors with a token.
     pub news: watch::Sender<()>,
     /// Room for requests that wait for a snapshot.
-    pub waiting: Arc<Semaphore>,
+    pub snapshot_room: Arc<Semaphore>,
     /// Held during a fetch, so that all waiting requests share it.
     fetching: Mutex<()>,
     signer: Signer,
@@ -66,7 +66,7 @@ impl Event {
             pulses: Pulses::default(),
             snapshot: ArcSwapOption::empty(),
             news: watch::Sender::new(()),
-            waiting: Arc::new(Semaphore::new(MOST_WAITING)),
+            snapshot_room: Arc::new(Semaphore::new(MOST_REQUESTS)),
             fetching: Mutex::new(()),
             signer,
             facts: ArcSwap::from_pointee(facts),

@@ -154,11 +154,7 @@ impl Rankings {
         let read = Instant::now();
         let calendar = self.calendar().await?;
         for attempt in 0..2 {
-            let [sold_out, today, week, all] = boards(&calendar);
-            // One call each: in a cluster they live apart.
-            let (sold_out, today) = (self.board(sold_out).await?, self.board(today).await?);
-            let (week, all) = (self.board(week).await?, self.board(all).await?);
-            if let (Some(sold_out), Some(today), Some(week), Some(all)) = (sold_out, today, week, all) {
+            if let [Some(sold_out), Some(today), Some(week), Some(all)] = self.read_boards(&calendar).await? {
                 return Ok(Shown { read, calendar, sold_out, today, week, all });
             }
             if attempt == 0 {
@@ -168,9 +164,14 @@ impl Rankings {
         Err(Error::Stale)
     }
 
-    /// A ranking, best first; `None` if it is not in Redis.
-    async fn board(&self, (keys, lowest_first): (Keys, bool)) -> Result<Option<Order>, Error> {
-        reads::ranking(&mut self.stores.redis.get().await?, &keys, lowest_first, LONGEST).await
+    /// The rankings, best first; `None` where one is not in Redis. One call each: in a cluster they live apart.
+    async fn read_boards(&self, calendar: &Calendar) -> Result<[Option<Order>; 4], Error> {
+        let mut conn = self.stores.redis.get().await?;
+        let mut read = [const { None }; 4];
+        for (order, (keys, lowest_first)) in read.iter_mut().zip(boards(calendar)) {
+            *order = reads::ranking(&mut conn, &keys, lowest_first, LONGEST).await?;
+        }
+        Ok(read)
     }
 
     /// Today and this week, asked again when the day is over.

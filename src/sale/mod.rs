@@ -1,7 +1,7 @@
 //! A visitor's way through a sale, a file a stage. Each stage owns its state and is given what it needs.
 //!
-//! 1 `line`, 2 `admission`, 3 `seats`, 4 `tickets` (written by `seller`), 5 `settle`. `views` has the snapshots they answer
-//! from, `restore` makes an event ready in Redis from what `rebuild` plans.
+//! 1 `line` (visitors join it through an `entrance`), 2 `admission`, 3 `seats`, 4 `tickets` (written by `seller`), 5
+//! `settle`. `views` has the snapshots they answer from; `restore` makes an event ready in Redis, as `rebuild` plans it.
 
 pub mod admission;
 pub mod entrance;

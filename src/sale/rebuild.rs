@@ -34,7 +34,7 @@ pub struct Sources<'a> {
 }
 
 /// The line as it is to be rebuilt.
-pub struct Line {
+pub struct RebuiltLine {
     base: u32,
     pub waiting: Ranked,
     back: Ranked,
@@ -44,7 +44,7 @@ pub struct Line {
 
 /// Fields of `meta`, and what the script needs to compute others.
 #[derive(Serialize)]
-struct Facts<'a> {
+struct MetaFields<'a> {
     base: u32,
     next: i64,
     end: i64,
@@ -74,7 +74,7 @@ type PassLeft = (u32, u64, u64);
 /// Seat, place, ms left.
 type HoldLeft = (u32, u32, u64);
 
-impl Line {
+impl RebuiltLine {
     pub fn new(sources: &Sources) -> Self {
         match sources.snapshot {
             Some(snapshot) => Self::from_snapshot(snapshot, sources.buyers, sources.block.start),
@@ -133,14 +133,14 @@ impl Line {
         })
     }
 
-    fn facts<'a>(&self, sources: &Sources<'a>) -> Facts<'a> {
+    fn facts<'a>(&self, sources: &Sources<'a>) -> MetaFields<'a> {
         let snapshot = sources.snapshot;
         let meta = snapshot.map(|snapshot| &snapshot.meta);
         let counter = |name: &'static str| {
             let before = meta.map_or(0, |meta| meta.counter(name));
             (name, before + u64::from(name == "restores"))
         };
-        Facts {
+        MetaFields {
             base: self.base,
             next: sources.block.start,
             end: sources.block.end,

@@ -14,7 +14,7 @@ use crate::base::policy::Policy;
 use crate::event::Event;
 use crate::event::catalogue::Catalogue;
 use crate::event::per_event::PerEvent;
-use crate::sale::rebuild::{Line, Sources};
+use crate::sale::rebuild::{RebuiltLine, Sources};
 use crate::sale::settle::Settler;
 use crate::store::redis::reads::{self, Block};
 use crate::store::redis::scripts::{PolicySet, Restore};
@@ -202,6 +202,8 @@ impl Restorer {
         let gap_wait = (!lossless).then(|| gap_wait(&self.policy_of(event)));
         let mut conn = self.stores.redis.get().await?;
         self.stores.scripts.block(&mut conn, &event.keys, block, gap_wait).await?;
+        // The audit takes a connection of its own.
+        drop(conn);
         let repaired = self.settler.audit(event).await?;
         self.settler.recount(event);
         tracing::info!(event = %event.id, lossless, repaired, "Redis started a new life");
@@ -236,7 +238,7 @@ impl Restorer {
             seed: self.policy.seed(),
             gap_wait: gap_wait(&policy),
         };
-        let line = Line::new(&sources);
+        let line = RebuiltLine::new(&sources);
         let mut conn = self.stores.redis.get().await?;
         let outcome = self.stores.scripts.restore(&mut conn, &event.keys, &line.args(&sources)?).await?;
         if outcome == Restore::Restored && (row.ceiling > 0 || snapshot.is_some()) {

@@ -4,14 +4,12 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-use diesel::result::{DatabaseErrorKind, Error as DbError};
-
 use crate::base::error::Error;
 use crate::sale::settle::Settler;
 use crate::store::Stores;
 use crate::store::db::changes::Unsettled;
 use crate::store::db::pool::Pool;
-use crate::store::db::sell::{self, NewOrder, Sold};
+use crate::store::db::sell::{self, Failure, NewOrder, Sold};
 use crate::store::gather::{Batch, Capacity, Gather};
 
 /// Most purchases in one statement.
@@ -101,39 +99,27 @@ async fn insert(pool: &Pool, asked: &[NewOrder]) -> Vec<Result<Sold, Error>> {
         Ok(conn) => conn,
         Err(error) => return for_all(error.into()),
     };
-    let conflict = |error: &DbError| {
-        matches!(
-            error,
-            DbError::DatabaseError(DatabaseErrorKind::UniqueViolation | DatabaseErrorKind::SerializationFailure, _)
-        )
-    };
     match sell::sell(&mut conn, asked).await {
-        Err(error) if conflict(&error) => {
+        Ok(outcomes) => outcomes.into_iter().map(Ok).collect(),
+        Err(Failure::Conflict) => {
             let mut sold = Vec::with_capacity(asked.len());
             for one in asked {
                 match sell::sell(&mut conn, std::slice::from_ref(one)).await {
                     Ok(outcome) => sold.extend(outcome.into_iter().map(Ok)),
-                    Err(error) if conflict(&error) => sold.push(Ok(Sold::Refused)),
-                    Err(error) => sold.push(Err(fault(error))),
+                    Err(Failure::Conflict) => sold.push(Ok(Sold::Refused)),
+                    Err(failure) => sold.push(Err(error_of(failure))),
                 }
             }
             sold
         }
-        Ok(outcomes) => outcomes.into_iter().map(Ok).collect(),
-        Err(error) => for_all(fault(error)),
+        Err(failure) => for_all(error_of(failure)),
     }
 }
 
-/// Tells a refusal by the database from any other error, after which nobody knows whether the commit happened: a connection
-/// can break after it as well as before.
-fn fault(error: DbError) -> Error {
-    use DatabaseErrorKind as Kind;
-    let refused = matches!(
-        error,
-        DbError::DatabaseError(
-            Kind::CheckViolation | Kind::NotNullViolation | Kind::ForeignKeyViolation | Kind::ReadOnlyTransaction,
-            _
-        )
-    );
-    if refused { Error::Database(error.to_string()) } else { Error::OutcomeUnknown(error.to_string()) }
+fn error_of(failure: Failure) -> Error {
+    match failure {
+        Failure::Refused(cause) => Error::Database(cause),
+        Failure::Unknown(cause) => Error::OutcomeUnknown(cause),
+        Failure::Conflict => Error::OutcomeUnknown("a conflict".to_owned()),
+    }
 }

@@ -23,8 +23,8 @@ use crate::store::{Stores, db};
 
 /// Most changes in one script call.
 const TOGETHER: usize = 1000;
-/// Most orders that wait to be settled right after their sale. The sweep finds those beyond.
-const MOST_WAITING: usize = 10_000;
+/// Most changes that wait for a round, and most orders that wait behind them. The sweep finds those beyond.
+const MOST_GATHERED: usize = 10_000;
 /// How often every event is compared with the database.
 const AUDIT_EVERY: Duration = Duration::from_secs(60);
 
@@ -69,14 +69,14 @@ impl Settler {
         sweep_every: Duration,
         touched: Arc<Touched>,
     ) -> (Arc<Self>, mpsc::Receiver<Vec<Unsettled>>) {
-        let (orders, waiting) = mpsc::channel(MOST_WAITING);
+        let (orders, waiting) = mpsc::channel(MOST_GATHERED);
         (Arc::new(Self { stores, catalogue, sweep_every, orders, touched }), waiting)
     }
 
     /// Has an order settled soon, off the request's path. If too many wait, the sweep takes it up.
     pub fn submit(&self, order: Vec<Unsettled>) {
         if self.orders.try_send(order).is_err() {
-            tracing::debug!("a change is left to the settling sweep");
+            tracing::warn!("too many sales to settle at once: some are left to the settling sweep");
         }
     }
 
@@ -91,7 +91,7 @@ impl Settler {
         loop {
             tokio::select! {
                 Some(event) = rounds.next() => drop(under_way.remove(&event)),
-                count = waiting.recv_many(&mut orders, TOGETHER) => {
+                count = waiting.recv_many(&mut orders, TOGETHER), if gathered(&gathering) < MOST_GATHERED => {
                     if count == 0 {
                         break;
                     }
@@ -120,8 +120,7 @@ impl Settler {
         let mut failed: Vec<EventId> = Vec::new();
         let mut outcome = Ok(self.sweep_every);
         loop {
-            let mut changes = changes::unsettled(&mut self.stores.db.get().await?, &failed, TOGETHER as i64).await?;
-            let more = changes.len() == TOGETHER;
+            let (mut changes, more) = changes::unsettled(&mut self.stores.db.get().await?, &failed, TOGETHER).await?;
             // The last order may have more seats than were read: it is left to the next round, unless it is the only one.
             let (first, last) = (changes.first().map(|one| one.order), changes.last().map(|one| one.order));
             if more && first != last {
@@ -228,4 +227,9 @@ impl Settler {
     pub fn recount(&self, event: &Event) {
         self.touched.add_all(event.facts().concert.into_iter());
     }
+}
+
+/// How many changes wait for their event's next round.
+fn gathered(gathering: &HashMap<EventId, Vec<Unsettled>>) -> usize {
+    gathering.values().map(Vec::len).sum()
 }

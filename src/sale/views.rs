@@ -10,7 +10,7 @@ use crate::sale::restore::Restorer;
 use crate::store::Stores;
 
 /// How long a request waits for a new snapshot.
-const LONGEST_WAIT: Duration = Duration::from_secs(1);
+const SNAPSHOT_WAIT: Duration = Duration::from_secs(1);
 
 pub struct Views {
     stores: Arc<Stores>,
@@ -36,10 +36,10 @@ impl Views {
     /// A snapshot taken from now on, shared by all requests that wait for one.
     pub async fn fresh(&self, event: &Arc<Event>) -> Result<Arc<Snapshot>, Error> {
         let since = Instant::now();
-        let waiting = event.waiting.clone().try_acquire_owned().map_err(|_| Error::Stale)?;
+        let room = event.snapshot_room.clone().try_acquire_owned().map_err(|_| Error::Stale)?;
         let (stores, restorer, event) = (self.stores.clone(), self.restorer.clone(), event.clone());
         let fetch = self.stores.run(async move {
-            let _waiting = waiting;
+            let _room = room;
             match event.refresh(&stores, since).await {
                 // It is new, or Redis lost it.
                 Err(Error::Unready) => {
@@ -49,7 +49,7 @@ impl Views {
                 outcome => outcome,
             }
         });
-        tokio::time::timeout(LONGEST_WAIT, fetch).await.unwrap_or(Err(Error::Stale))
+        tokio::time::timeout(SNAPSHOT_WAIT, fetch).await.unwrap_or(Err(Error::Stale))
     }
 
     /// Renews the snapshot of an event someone asks about.

@@ -42,8 +42,8 @@ const OF_SERVER: &[OfServer] = &[
 
 const OF_EVENT: &[OfEvent] = &[
     ("snapshot", |parts, event| Box::pin(async move { parts.views.step(&event).await })),
-    ("pulse", |parts, event| Box::pin(async move { parts.site.line.pulse_step(&event).await })),
-    ("sweep", |parts, event| Box::pin(async move { parts.site.line.sweep_step(&event).await })),
+    ("pulse", |parts, event| Box::pin(async move { parts.line.pulse_step(&event).await })),
+    ("sweep", |parts, event| Box::pin(async move { parts.line.sweep_step(&event).await })),
     ("admission", |parts, event| Box::pin(async move { parts.admission.step(&event).await })),
     ("expire", |parts, event| Box::pin(async move { parts.seats.expire_step(&event).await })),
     ("audit", |parts, event| Box::pin(async move { parts.settler.audit_step(&event).await })),

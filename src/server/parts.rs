@@ -27,7 +27,7 @@ use crate::sale::views::Views;
 use crate::server::config::Config;
 use crate::store::db::changes::Unsettled;
 use crate::store::redis::scripts::Scripts;
-use crate::store::{Stores, db};
+use crate::store::{Access, Stores, db};
 use crate::web::limits::Limits;
 use crate::web::seat_maps::SeatMaps;
 use crate::web::site::{Settings, Site};
@@ -39,6 +39,7 @@ pub struct Parts {
     pub settler: Arc<Settler>,
     pub restorer: Arc<Restorer>,
     pub views: Arc<Views>,
+    pub line: Arc<Line>,
     pub admission: Admission,
     pub seats: Arc<Seats>,
     pub rankings: Arc<Rankings>,
@@ -100,17 +101,19 @@ fn assemble(
     let views = Arc::new(Views::new(stores.clone(), restorer.clone(), config.snapshot_interval));
     let admit_every = Duration::from_millis(config.policy.interval_ms);
     let admission = Admission::new(stores.clone(), restorer.clone(), admit_every);
+    let line = Arc::new(Line::new(stores.clone(), views.clone(), policy()));
     let seats = Arc::new(Seats::new(stores.clone(), views.clone(), currency()));
     let seller = Seller::start(&stores, settler.clone(), config.most_buying);
     let tickets = Tickets::new(stores.clone(), catalogue.clone(), seats.clone(), settler.clone(), seller, currency());
     let time_zone = config.time_zone.name().to_owned();
     let rankings = Arc::new(Rankings::new(stores.clone(), catalogue.clone(), touched.clone(), time_zone));
     let site = Site {
-        stores: stores.clone(),
+        stores: Access::new(stores.clone()),
+        metrics: stores.metrics.clone(),
         catalogue: catalogue.clone(),
         views: views.clone(),
         entry: Entry { stores: stores.clone(), restorer: restorer.clone(), most_waiting: config.most_entering },
-        line: Line::new(stores.clone(), views.clone(), policy()),
+        line: line.clone(),
         seats: seats.clone(),
         tickets,
         concerts: Concerts::new(catalogue.clone(), views.clone(), currency()),
@@ -129,7 +132,7 @@ fn assemble(
         stopping: watch::Sender::new(false),
     };
     let site = Arc::new(site);
-    let parts = Parts { stores, catalogue, settler, restorer, views, admission, seats, rankings, site, touched };
+    let parts = Parts { stores, catalogue, settler, restorer, views, line, admission, seats, rankings, site, touched };
     (Arc::new(parts), to_settle)
 }
 

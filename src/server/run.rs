@@ -51,9 +51,10 @@ pub async fn start(config: &Config, background: Background) -> Result<Server, Er
     parts.touched.add_all(parts.catalogue.concerts().keys().copied());
     let loops = (background == Background::Running).then(|| Loops::start(&parts));
 
+    let web = serve::serve(parts.site.clone(), listener)?;
+    let management = serve::serve_management(parts.site.clone(), management_listener)?;
     let spawn = |server: actix_web::dev::Server| (server.handle(), tokio::spawn(server));
-    let web = spawn(serve::serve(parts.site.clone(), listener)?);
-    let management = spawn(serve::serve_management(parts.site.clone(), management_listener)?);
+    let (web, management) = (spawn(web), spawn(management));
     Ok(Server { parts, addr, management_addr, drain: config.drain, web, management, loops, settling })
 }
 

@@ -68,11 +68,6 @@ impl Stores {
         })
     }
 
-    /// A connection to Redis for one of this many web workers.
-    pub fn lane(&self, workers: usize) -> Result<Lane, Error> {
-        Lane::new(&self.address, MOST_CALLS.div_ceil(workers))
-    }
-
     /// Runs work on pooled connections in the background runtime and waits for it, within limits. It goes on to its end
     /// even if the caller goes away.
     pub async fn run<T: Send + 'static>(
@@ -86,20 +81,6 @@ impl Stores {
     /// The same without waiting for it.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) -> tokio::task::JoinHandle<()> {
         self.runtime.spawn(work)
-    }
-
-    /// How PostgreSQL is, in a few words.
-    pub async fn postgres_health(&self) -> Result<String, Error> {
-        let db = self.db.clone();
-        self.run(async move { db::pool::ping(&db).await }).await?;
-        let status = self.db.status();
-        Ok(format!("answers; {} of {} connections open", status.size, status.max_size))
-    }
-
-    /// How Redis is, in a few words.
-    pub async fn redis_health(&self) -> Result<String, Error> {
-        let redis = self.redis.clone();
-        self.run(async move { redis.health().await }).await
     }
 
     /// Runs a query for a request, when its turn comes.
@@ -118,5 +99,34 @@ impl Stores {
             answer
         })
         .await
+    }
+}
+
+/// What the web may ask of the stores: connections for its workers, and how the stores are.
+#[derive(Clone)]
+pub struct Access(Arc<Stores>);
+
+impl Access {
+    pub fn new(stores: Arc<Stores>) -> Self {
+        Self(stores)
+    }
+
+    /// A connection to Redis for one of this many web workers.
+    pub fn lane(&self, workers: usize) -> Result<Lane, Error> {
+        Lane::new(&self.0.address, MOST_CALLS.div_ceil(workers))
+    }
+
+    /// How PostgreSQL is, in a few words.
+    pub async fn postgres_health(&self) -> Result<String, Error> {
+        let db = self.0.db.clone();
+        self.0.run(async move { db::pool::ping(&db).await }).await?;
+        let status = self.0.db.status();
+        Ok(format!("answers; {} of {} connections open", status.size, status.max_size))
+    }
+
+    /// How Redis is, in a few words.
+    pub async fn redis_health(&self) -> Result<String, Error> {
+        let redis = self.0.redis.clone();
+        self.0.run(async move { redis.health().await }).await
     }
 }

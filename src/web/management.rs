@@ -71,9 +71,9 @@ pub async fn prometheus(site: Data<Site>) -> Result<HttpResponse, Error> {
     for event in site.catalogue.all() {
         if let Some(snapshot) = event.snapshot.load_full() {
             let label = event.id.to_string();
-            site.stores.metrics.snapshot_age.with_label_values(&[&label]).set(snapshot.age().as_secs_f64());
+            site.metrics.snapshot_age.with_label_values(&[&label]).set(snapshot.age().as_secs_f64());
         }
     }
-    let text = site.stores.metrics.render().map_err(Error::internal)?;
+    let text = site.metrics.render().map_err(Error::internal)?;
     Ok(HttpResponse::Ok().insert_header(ContentType::plaintext()).body(text))
 }

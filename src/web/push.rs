@@ -55,7 +55,7 @@ pub fn stream(
     first: Status,
     slot: Slot,
 ) -> impl Stream<Item = Result<Bytes, Error>> {
-    let gauge = site.stores.metrics.streams.with_label_values(&[&event.id.to_string()]);
+    let gauge = site.metrics.streams.with_label_values(&[&event.id.to_string()]);
     gauge.inc();
     let (mut news, stopping) = (event.news.subscribe(), site.stopping.subscribe());
     // What came between `first` and now is news too.

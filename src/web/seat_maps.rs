@@ -59,9 +59,15 @@ impl SeatMaps {
         let everyones = match rendered.load_full().filter(|rendered| Arc::ptr_eq(&rendered.seats, &seats)) {
             Some(known) => known,
             None => {
-                let fresh = Arc::new(Rendered::new(event, seats, &BTreeSet::new())?);
-                rendered.store(Some(fresh.clone()));
-                fresh
+                let fresh = Arc::new(Rendered::new(event, seats.clone(), &BTreeSet::new())?);
+                // Another worker may have rendered the same map: then it is compressed once for both.
+                match rendered.load_full().filter(|rendered| Arc::ptr_eq(&rendered.seats, &seats)) {
+                    Some(known) => known,
+                    None => {
+                        rendered.store(Some(fresh.clone()));
+                        fresh
+                    }
+                }
             }
         };
         Ok(MapView { event: event.clone(), everyones, mine })

@@ -38,7 +38,7 @@ pub fn serve(site: Arc<Site>, listener: TcpListener) -> Result<Server, Error> {
     let server = HttpServer::new(move || {
         let worker = Worker::new(site.clone(), workers);
         let stopping = Rc::new(site.stopping.subscribe());
-        let metrics = site.stores.metrics.clone();
+        let metrics = site.metrics.clone();
         let unknown = Rc::new(Measured::new(&metrics, "none".to_owned()));
         App::new()
             .wrap_fn(move |mut request, service| {
@@ -104,7 +104,7 @@ async fn livez() -> &'static str {
 /// Health and metrics, on an address of their own.
 pub fn serve_management(site: Arc<Site>, listener: TcpListener) -> Result<Server, Error> {
     let server = HttpServer::new(move || {
-        let metrics = &site.stores.metrics;
+        let metrics = &site.metrics;
         App::new()
             .app_data(Data::from(site.clone()))
             .service(path(metrics, "", "/actuator/health", "GET, HEAD").route(get().to(management::health)))

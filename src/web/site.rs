@@ -7,6 +7,7 @@ use ipnet::IpNet;
 use tokio::sync::watch;
 
 use crate::base::error::Error;
+use crate::base::metrics::Metrics;
 use crate::base::seal::Seal;
 use crate::event::catalogue::Catalogue;
 use crate::house::concerts::Concerts;
@@ -17,18 +18,19 @@ use crate::sale::line::Line;
 use crate::sale::seats::Seats;
 use crate::sale::tickets::Tickets;
 use crate::sale::views::Views;
-use crate::store::Stores;
+use crate::store::Access;
 use crate::store::redis::lane::Lane;
 use crate::web::limits::Limits;
 use crate::web::seat_maps::SeatMaps;
 
 /// Shared by all web workers.
 pub struct Site {
-    pub stores: Arc<Stores>,
+    pub stores: Access,
+    pub metrics: Arc<Metrics>,
     pub catalogue: Arc<Catalogue>,
     pub views: Arc<Views>,
     pub entry: Entry,
-    pub line: Line,
+    pub line: Arc<Line>,
     pub seats: Arc<Seats>,
     pub tickets: Tickets,
     pub concerts: Concerts,

@@ -285,7 +285,7 @@ async fn however_many_queries_pile_up_sales_find_a_connection() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_web_worker_begins_no_more_calls_to_redis_than_can_be_answered_in_time() {
     let app = TestApp::by_hand(|_| {}).await;
-    let lane = app.parts().stores.lane(1).unwrap();
+    let lane = app.parts().site.stores.lane(1).unwrap();
     let mut calls = Vec::new();
     while let Ok(call) = lane.call() {
         calls.push(call);

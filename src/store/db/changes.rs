@@ -45,8 +45,8 @@ fn change(seat: i32, version: i64, status: &str, place: i64) -> Option<SeatChang
     })
 }
 
-/// Oldest first, so that nothing waits forever, and the seats of an order together.
-pub async fn unsettled(conn: &mut Conn, except: &[EventId], most: i64) -> Result<Vec<Unsettled>, Error> {
+/// Oldest first, so that nothing waits forever, and the seats of an order together. Returns also whether there may be more.
+pub async fn unsettled(conn: &mut Conn, except: &[EventId], most: usize) -> Result<(Vec<Unsettled>, bool), Error> {
     let except: Vec<i32> = except.iter().map(|event| event.db()).collect();
     type Row = (Uuid, Uuid, i32, i32, i64, String, i64);
     let rows: Vec<Row> = tickets::table
@@ -63,7 +63,7 @@ pub async fn unsettled(conn: &mut Conn, except: &[EventId], most: i64) -> Result
             orders::place,
         ))
         .order((tickets::sold_at, tickets::order_id))
-        .limit(most)
+        .limit(i64::try_from(most).unwrap_or(i64::MAX))
         .load(conn)
         .await?;
     let typed = |(ticket, order, event, seat, version, status, place): Row| {
@@ -71,7 +71,8 @@ pub async fn unsettled(conn: &mut Conn, except: &[EventId], most: i64) -> Result
         let change = change(seat, version, &status, place)?;
         Some(Unsettled { ticket: TicketId(ticket), order: OrderId(order), event, change })
     };
-    Ok(rows.into_iter().filter_map(typed).collect())
+    let more = rows.len() == most;
+    Ok((rows.into_iter().filter_map(typed).collect(), more))
 }
 
 /// Records that Redis knows exactly these changes.

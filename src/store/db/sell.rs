@@ -6,6 +6,7 @@ use chrono::{DateTime, Utc};
 use diesel::pg::Pg;
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::result::{DatabaseErrorKind, Error as DbError};
 use diesel::serialize::ToSql;
 use diesel::sql_types::{Array, BigInt, HasSqlType, Integer, Nullable, Timestamptz, Uuid as SqlUuid};
 use diesel_async::RunQueryDsl;
@@ -41,9 +42,34 @@ pub enum Sold {
     },
 }
 
+/// Why a statement failed as a whole.
+#[derive(Debug)]
+pub enum Failure {
+    /// Another server sold at the same moment.
+    Conflict,
+    /// The database said no. Nothing was written.
+    Refused(String),
+    /// Anything else: nobody knows whether the commit happened, because a connection can break after it as well as before.
+    Unknown(String),
+}
+
+impl From<DbError> for Failure {
+    fn from(error: DbError) -> Self {
+        use DatabaseErrorKind as Kind;
+        match &error {
+            DbError::DatabaseError(Kind::UniqueViolation | Kind::SerializationFailure, _) => Self::Conflict,
+            DbError::DatabaseError(
+                Kind::CheckViolation | Kind::NotNullViolation | Kind::ForeignKeyViolation | Kind::ReadOnlyTransaction,
+                _,
+            ) => Self::Refused(error.to_string()),
+            _ => Self::Unknown(error.to_string()),
+        }
+    }
+}
+
 /// Sells to many buyers in one commit: see `sql/sell.sql`. The answers are in the order of `asked`. No seat, place or
 /// person may appear in two orders of one call.
-pub async fn sell(conn: &mut Conn, asked: &[NewOrder]) -> QueryResult<Vec<Sold>> {
+pub async fn sell(conn: &mut Conn, asked: &[NewOrder]) -> Result<Vec<Sold>, Failure> {
     let seats = || asked.iter().flat_map(|order| order.seats.iter().map(move |seat| (order, seat)));
     let rows: Vec<AnswerRow> = Sell {
         tickets: seats().map(|(_, (ticket, _))| ticket.0).collect(),
@@ -56,7 +82,8 @@ pub async fn sell(conn: &mut Conn, asked: &[NewOrder]) -> QueryResult<Vec<Sold>>
         parties: seats().map(|(order, _)| i64::try_from(order.seats.len()).unwrap_or(i64::MAX)).collect(),
     }
     .load(conn)
-    .await?;
+    .await
+    .map_err(Failure::from)?;
     let rows: HashMap<Uuid, AnswerRow> = rows.into_iter().map(|row| (row.0, row)).collect();
     Ok(asked.iter().map(|order| how_it_went(order, &rows)).collect())
 }

@@ -1,4 +1,4 @@
-//! Every read of Redis. What belongs together is read at one moment, by MULTI and EXEC; what it means is for others to say.
+//! Every read of Redis. What must be of one moment is read by MULTI and EXEC; what it means is for others to say.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -70,7 +70,7 @@ pub struct SeatsRead {
     pub hold_ends: Vec<(SeatNumber, u64)>,
 }
 
-/// Whether an event's keys are complete, and whose places they hand out.
+/// The block of places that an event hands out.
 pub struct Block {
     /// The life of Redis that the block of places belongs to.
     pub life: String,
@@ -181,7 +181,7 @@ pub async fn seats(
     pipe.atomic().get(keys.get(Key::Seats)).hgetall(keys.get(Key::Versions));
     let mut replies = Replies::of(&pipe, conn).await?;
     let (states, versions): (Vec<u8>, HashMap<u32, i64>) = (replies.next()?, replies.next()?);
-    Ok((states_of(&states)?, versions.into_iter().map(|(seat, version)| (SeatNumber(seat), version)).collect()))
+    Ok((states_of(&states), versions.into_iter().map(|(seat, version)| (SeatNumber(seat), version)).collect()))
 }
 
 /// The first concerts of a ranking with their scores, best first. `None`: the ranking is not in Redis.
@@ -210,9 +210,9 @@ fn bytes(pipe: &mut Pipeline, key: &str, start: u64, end: Option<u64>) {
     pipe.cmd("GETRANGE").arg(key).arg(start).arg(last);
 }
 
-fn states_of(bytes: &[u8]) -> Result<Vec<SeatState>, Error> {
-    let unknown = |byte: &u8| Error::Internal(format!("the seat map has byte {byte}"));
-    bytes.iter().map(|byte| SeatState::from_byte(*byte).ok_or_else(|| unknown(byte))).collect()
+/// A byte that is no state counts as sold: the seat is not offered, and the audit reports it.
+fn states_of(bytes: &[u8]) -> Vec<SeatState> {
+    bytes.iter().map(|byte| SeatState::from_byte(*byte).unwrap_or(SeatState::Sold)).collect()
 }
 
 /// The replies of one MULTI, taken in the order of its commands.
@@ -243,6 +243,6 @@ impl Replies {
     fn seats(&mut self) -> Result<SeatsRead, Error> {
         let (states, ends): (Vec<u8>, Vec<(u32, f64)>) = (self.next()?, self.next()?);
         let hold_ends = ends.into_iter().map(|(seat, deadline)| (SeatNumber(seat), deadline as u64)).collect();
-        Ok(SeatsRead { states: states_of(&states)?, hold_ends })
+        Ok(SeatsRead { states: states_of(&states), hold_ends })
     }
 }
