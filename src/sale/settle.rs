@@ -1,5 +1,5 @@
-//! Stage 5: telling Redis what PostgreSQL sold or took back, and correcting what Redis forgot. Every step can be repeated:
-//! a change that Redis knows already has no effect.
+//! Stage 4, after the sale: telling Redis what PostgreSQL sold or took back, and correcting what Redis forgot. Every step
+//! can be repeated: a change that Redis knows already has no effect.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
