@@ -1,5 +1,6 @@
 //! The sale in a real Chromium, as people do it: with a mouse, with a keyboard, without JavaScript, in two languages.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -7,8 +8,8 @@ use zticket::base::ids::EventId;
 use zticket::base::seal::Sealed;
 use zticket::server::config::Config;
 use zticket::server::run::Background;
+use zticket_testkit::{Browser, Tab, eventually};
 
-use crate::support::browser::{Browser, Tab};
 use crate::support::{TestApp, plan};
 
 struct House {
@@ -17,11 +18,11 @@ struct House {
     tabs: std::sync::Mutex<Vec<Vec<String>>>,
 }
 
-/// A server and a browser; `None` where there is no browser.
-async fn house(change: impl FnOnce(&mut Config)) -> Option<House> {
-    let browser = Browser::start().await?;
+/// A server and a browser.
+async fn house(change: impl FnOnce(&mut Config)) -> House {
+    let browser = Browser::start(Path::new(env!("CARGO_TARGET_TMPDIR"))).await;
     let app = TestApp::start_with(Background::Running, change).await;
-    Some(House { app, browser, tabs: std::sync::Mutex::default() })
+    House { app, browser, tabs: std::sync::Mutex::default() }
 }
 
 impl House {
@@ -35,7 +36,7 @@ impl House {
 
     async fn set(&self, event: u32, changes: &[(&str, &str)]) {
         let keys = zticket::store::redis::keys::Keys::new(EventId::new(event).unwrap());
-        let mut conn = self.app.redis.connect().await;
+        let mut conn = self.app.redis.connect().await.unwrap();
         self.app.parts().stores.scripts.policy_set(&mut conn, &keys, "", changes).await.unwrap();
     }
 
@@ -71,7 +72,7 @@ fn read_code(picture: &[u8]) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_people_are_let_in_in_order_and_one_sees_what_the_other_holds() {
-    let Some(house) = house(|config| config.policy.max_active = 1).await else { return };
+    let house = house(|config| config.policy.max_active = 1).await;
     let (first, second) = (house.visitor().await, house.visitor().await);
     house.set(1, &[("state", "paused"), ("reason", "The band is late.")]).await;
     for (tab, rank) in [(&first, "1"), (&second, "2")] {
@@ -149,7 +150,7 @@ async fn two_people_are_let_in_in_order_and_one_sees_what_the_other_holds() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_priced_pair_is_bought_after_charging_and_a_cancel_pays_back() {
-    let Some(house) = house(|_| {}).await else { return };
+    let house = house(|_| {}).await;
     let event = house.app.priced_event().await;
     let tab = house.visitor().await;
     tab.size(390, 844, true).await;
@@ -191,14 +192,14 @@ async fn a_priced_pair_is_bought_after_charging_and_a_cancel_pays_back() {
     tab.shot("account-phone").await;
     let moved: Value = tab.eval("[...document.querySelectorAll('tbody tr')].map(r => r.cells[1].textContent + ' ' + r.cells[2].textContent)").await;
     assert_eq!(moved, json!(["Refund ₩50,000", "Payment −₩100,000", "Charge ₩100,000"]));
-    assert_eq!(house.app.db.number("SELECT count(*) AS n FROM orders").await, 1);
+    assert_eq!(house.app.db.number("SELECT count(*) AS n FROM orders").await.unwrap(), 1);
     house.quiet(&tab);
     house.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reloading_going_back_and_pressing_twice_are_safe() {
-    let Some(house) = house(|_| {}).await else { return };
+    let house = house(|_| {}).await;
     house.set(1, &[("state", "paused")]).await;
     let tab = house.visitor().await;
     house.go(&tab, "/events/1").await;
@@ -239,14 +240,14 @@ async fn reloading_going_back_and_pressing_twice_are_safe() {
     // Back at the seats there is nothing left to do: the visit is over, and says so.
     tab.at("/events/1/queue").await;
     tab.reads("Your place is over").await;
-    assert_eq!(house.app.db.number("SELECT count(*) AS n FROM tickets").await, 1);
+    assert_eq!(house.app.db.number("SELECT count(*) AS n FROM tickets").await.unwrap(), 1);
     house.quiet(&tab);
     house.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_was_slower_is_told_and_offered_the_nearest_seat() {
-    let Some(house) = house(|_| {}).await else { return };
+    let house = house(|_| {}).await;
     let tab = house.visitor().await;
     house.go(&tab, "/events/1").await;
     tab.click("form[action$='/join'] button").await;
@@ -255,10 +256,8 @@ async fn who_was_slower_is_told_and_offered_the_nearest_seat() {
     // Someone takes the seat just before the click lands: the map still shows it free, because it cannot be refreshed.
     tab.eval("document.querySelector('#seats').dataset.map = '/api/events/1/seats/none'").await;
     let rival = house.app.enter().await;
-    crate::support::eventually("the rival is inside", async || {
-        (house.app.status(&rival).await.1["status"] == "ACTIVE").then_some(())
-    })
-    .await;
+    eventually("the rival is inside", async || (house.app.status(&rival).await.1["status"] == "ACTIVE").then_some(()))
+        .await;
     house.app.hold(&rival, 5).await;
     tab.click("#s5").await;
     tab.reads("Someone was faster: A5 is taken.").await;
@@ -273,7 +272,7 @@ async fn who_was_slower_is_told_and_offered_the_nearest_seat() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn while_redis_is_away_the_page_stays_and_goes_on_by_itself() {
-    let Some(mut house) = house(|_| {}).await else { return };
+    let mut house = house(|_| {}).await;
     let (inside, waiting) = (house.visitor().await, house.visitor().await);
     house.go(&inside, "/events/1").await;
     inside.click("form[action$='/join'] button").await;
@@ -282,14 +281,14 @@ async fn while_redis_is_away_the_page_stays_and_goes_on_by_itself() {
     house.go(&waiting, "/events/1").await;
     waiting.click("form[action$='/join'] button").await;
     waiting.reads("Paused for a moment").await;
-    house.app.redis.save().await;
+    house.app.redis.save().await.unwrap();
     house.app.redis.kill();
     inside.click("#s3").await;
     inside.reads("No connection").await;
     inside.sees("#s3.available").await;
-    house.app.redis.restart().await;
+    house.app.redis.restart().await.unwrap();
     // Each web worker finds out by itself that its connection broke, and says so once.
-    crate::support::eventually("the seat can be held again", async || {
+    eventually("the seat can be held again", async || {
         if inside.eval("Boolean(document.querySelector('#s3.available'))").await == true {
             inside.click("#s3").await;
             inside.until("!document.querySelector('[aria-busy]')").await;
@@ -304,7 +303,7 @@ async fn while_redis_is_away_the_page_stays_and_goes_on_by_itself() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sold_out_closed_and_out_of_time_are_each_told() {
-    let Some(house) = house(|config| config.seat_count = 1).await else { return };
+    let house = house(|config| config.seat_count = 1).await;
     let (quick, slow) = (house.visitor().await, house.visitor().await);
     for tab in [&quick, &slow] {
         house.go(tab, "/events/1").await;
@@ -343,7 +342,7 @@ async fn sold_out_closed_and_out_of_time_are_each_told() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_whole_way_works_without_javascript() {
-    let Some(house) = house(|_| {}).await else { return };
+    let house = house(|_| {}).await;
     let event = house.app.priced_event().await;
     house.set(event.get(), &[("state", "paused")]).await;
     let tab = house.visitor().await;
@@ -379,7 +378,7 @@ async fn the_whole_way_works_without_javascript() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_whole_way_works_by_keyboard_alone() {
-    let Some(house) = house(|_| {}).await else { return };
+    let house = house(|_| {}).await;
     let tab = house.visitor().await;
     house.go(&tab, "/").await;
     tab.press("Tab").await;
@@ -408,7 +407,7 @@ async fn the_whole_way_works_by_keyboard_alone() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pages_speak_korean_and_english_as_asked() {
-    let Some(house) = house(|_| {}).await else { return };
+    let house = house(|_| {}).await;
     let event = house.app.priced_event().await;
     let tab = house.browser.visitor("ko-KR,ko;q=0.9,en;q=0.5").await;
     house.go(&tab, &format!("/events/{event}")).await;
@@ -431,7 +430,7 @@ async fn pages_speak_korean_and_english_as_asked() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_form_from_another_site_changes_nothing() {
-    let Some(house) = house(|_| {}).await else { return };
+    let house = house(|_| {}).await;
     let tab = house.visitor().await;
     house.go(&tab, "/events/1").await;
     let (addr, other) = (house.app.server.as_ref().unwrap().addr, "http://localhost");
@@ -453,7 +452,7 @@ async fn a_form_from_another_site_changes_nothing() {
 /// Every page and state, looked at by axe-core: nothing against WCAG 2.2 AA.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_page_violates_the_accessibility_guidelines() {
-    let Some(house) = house(|_| {}).await else { return };
+    let house = house(|_| {}).await;
     let axe = std::fs::read_to_string(std::env::var("ZT_AXE").unwrap()).unwrap();
     let event = house.app.priced_event().await;
     let mut large = plan();

@@ -11,10 +11,11 @@ use serde_json::{Value, json};
 use zticket::server::run::Background;
 use zticket::store::redis::keys::{Key, Keys};
 use zticket::store::redis::scripts::SOURCES;
+use zticket_testkit::cluster::id;
+use zticket_testkit::{Redis, eventually};
 
 use crate::support::app::answer;
-use crate::support::redis::id;
-use crate::support::{TestApp, TestRedis, Visitor, eventually, plan};
+use crate::support::{TestApp, Visitor, plan};
 
 /// A request of someone who tries again when told to.
 async fn patiently(app: &TestApp, method: Method, path: &str, token: &str, body: Value) -> (StatusCode, Value) {
@@ -59,7 +60,7 @@ async fn a_master_freezes_during_a_sale_and_its_replica_takes_over() {
 }
 
 async fn takes_over(signal: &str) {
-    let redis = TestRedis::cluster(1).await;
+    let redis = Redis::cluster(1).await.unwrap();
     let mut app = TestApp::start_on(redis, Background::Running, |config| {
         config.seat_count = 60;
         config.policy.max_active = 20;
@@ -67,22 +68,22 @@ async fn takes_over(signal: &str) {
     })
     .await;
     let keys = app.event().keys.clone();
-    let master = app.redis.node_of(&keys).await;
+    let master = app.redis.node_of(&keys).await.unwrap();
     let node = app.redis.nodes.remove(master);
     let fault = async {
         eventually("some have bought", async || {
-            (app.db.number("SELECT count(*) AS n FROM tickets").await >= 10).then_some(())
+            (app.db.number("SELECT count(*) AS n FROM tickets").await.unwrap() >= 10).then_some(())
         })
         .await;
-        node.signal(signal);
+        node.signal(signal).unwrap();
     };
     let (visitors, ()) = tokio::join!(join_all((1..=60).map(|seat| visit(&app, seat))), fault);
     let places: HashSet<_> = visitors.iter().map(Visitor::place).collect();
     assert_eq!(places.len(), 60, "no place is given twice");
-    assert_eq!(app.db.number("SELECT count(*) AS n FROM tickets").await, 60);
+    assert_eq!(app.db.number("SELECT count(*) AS n FROM tickets").await.unwrap(), 60);
     // What the replica had not heard of, the database tells it.
     eventually("Redis knows of every sale", async || {
-        let states: Vec<u8> = app.redis.connect().await.get(app.key(Key::Seats)).await.ok()?;
+        let states: Vec<u8> = app.redis.connect().await.unwrap().get(app.key(Key::Seats)).await.ok()?;
         states.iter().all(|state| *state == b's').then_some(())
     })
     .await;
@@ -93,21 +94,22 @@ async fn takes_over(signal: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn events_spread_over_the_nodes_and_a_dead_one_holds_up_no_other() {
-    let mut app = TestApp::start_on(TestRedis::cluster(0).await, Background::Running, |_| {}).await;
+    let mut app = TestApp::start_on(Redis::cluster(0).await.unwrap(), Background::Running, |_| {}).await;
     let mut hall = plan();
     hall["dates"] =
         (30..42).map(|day| json!({ "startsAt": chrono::Utc::now() + chrono::TimeDelta::days(day) })).collect();
     let (_, events) = app.concert(&hall).await;
     let mut homes = Vec::new();
     for event in &events {
-        homes.push(app.redis.node_of(&Keys::new(*event)).await);
+        homes.push(app.redis.node_of(&Keys::new(*event)).await.unwrap());
     }
     assert_eq!(homes.iter().collect::<HashSet<_>>().len(), 3, "{homes:?}");
     for node in &app.redis.nodes {
         for source in SOURCES {
             let hash = redis::Script::new(source.text).get_hash().to_owned();
             let mut ask = redis::cmd("SCRIPT");
-            let (known,): (bool,) = ask.arg("EXISTS").arg(hash).query_async(&mut node.connect().await).await.unwrap();
+            let (known,): (bool,) =
+                ask.arg("EXISTS").arg(hash).query_async(&mut node.connect().await.unwrap()).await.unwrap();
             assert!(known, "{} is loaded on every node", source.name);
         }
     }
@@ -133,7 +135,7 @@ async fn events_spread_over_the_nodes_and_a_dead_one_holds_up_no_other() {
     };
     tokio::time::timeout(Duration::from_secs(30), async { tokio::join!(well, away) }).await.expect("held up");
 
-    app.redis.nodes[dead].run(&[]);
+    app.redis.nodes[dead].start().unwrap();
     // It lost everything, and is rebuilt without a hand.
     eventually("its events are sold again", async || {
         let (status, _) = app.enter_as(events[0], None).await;
@@ -142,7 +144,7 @@ async fn events_spread_over_the_nodes_and_a_dead_one_holds_up_no_other() {
     .await;
     for event in app.parts().catalogue.all() {
         eventually("every event is there again", async || {
-            let mut conn = app.redis.connect_for(&event.keys).await;
+            let mut conn = app.redis.connect_for(&event.keys).await.unwrap();
             conn.exists(event.keys.get(Key::Meta)).await.ok().filter(|there: &bool| *there)
         })
         .await;
@@ -153,7 +155,7 @@ async fn events_spread_over_the_nodes_and_a_dead_one_holds_up_no_other() {
 /// Another node gets the event, as when a cluster grows.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slot_that_moves_is_followed() {
-    let app = TestApp::start_on(TestRedis::cluster(0).await, Background::Running, |config| {
+    let app = TestApp::start_on(Redis::cluster(0).await.unwrap(), Background::Running, |config| {
         config.policy.max_active = 1;
     })
     .await;
@@ -162,10 +164,10 @@ async fn a_slot_that_moves_is_followed() {
         waiting.push(app.enter().await);
     }
     let keys = app.event().keys.clone();
-    let from = app.redis.node_of(&keys).await;
+    let from = app.redis.node_of(&keys).await.unwrap();
     let to = (from + 1) % 3;
-    let mut source = app.redis.nodes[from].connect().await;
-    let mut target = app.redis.nodes[to].connect().await;
+    let mut source = app.redis.nodes[from].connect().await.unwrap();
+    let mut target = app.redis.nodes[to].connect().await.unwrap();
     let slot: u16 =
         redis::cmd("CLUSTER").arg("KEYSLOT").arg(keys.get(Key::Meta)).query_async(&mut source).await.unwrap();
     let set = |state: &str, node: usize| {
@@ -183,14 +185,14 @@ async fn a_slot_that_moves_is_followed() {
             break;
         }
         let mut migrate = redis::cmd("MIGRATE");
-        let port = app.redis.nodes[to].port();
+        let port = app.redis.nodes[to].port().unwrap();
         migrate.arg("127.0.0.1").arg(port).arg("").arg(0).arg(5000).arg("REPLACE").arg("KEYS").arg(moving);
         let _: String = migrate.query_async(&mut source).await.unwrap();
     }
     for node in &app.redis.nodes {
-        let _: () = set("NODE", to).query_async(&mut node.connect().await).await.unwrap();
+        let _: () = set("NODE", to).query_async(&mut node.connect().await.unwrap()).await.unwrap();
     }
-    assert_eq!(app.redis.node_of(&keys).await, to);
+    assert_eq!(app.redis.node_of(&keys).await.unwrap(), to);
 
     let late = app.enter_patiently().await;
     assert!(waiting.iter().all(|visitor| visitor.place() < late.place()), "no place is given twice");
@@ -210,7 +212,7 @@ async fn a_slot_that_moves_is_followed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_address_of_a_cluster_is_said_to_be_too_few() {
-    let redis = TestRedis::cluster(0).await;
+    let redis = Redis::cluster(0).await.unwrap();
     let pool = zticket::store::redis::links::pool(
         &zticket::store::redis::links::Address::parse(&redis.nodes[0].url()).unwrap(),
     )

@@ -62,7 +62,7 @@ async fn a_concert_shows_its_dates_and_which_can_still_be_booked() {
 
     // One is paused, one sold out: the paused one can still be booked.
     let keys = |at: usize| zticket::store::redis::keys::Keys::new(dates[at]);
-    let mut conn = app.redis.connect_for(&keys(1)).await;
+    let mut conn = app.redis.connect_for(&keys(1)).await.unwrap();
     app.parts().stores.scripts.policy_set(&mut conn, &keys(1), "", &[("state", "paused")]).await.unwrap();
     let person = app.rich("A", 10_000_000).await;
     let visitors = app.inside_of(dates[2], 8).await;
@@ -112,14 +112,14 @@ async fn nobody_enters_before_the_opening_or_after_the_closing() {
     assert!((told - opens_at).abs() < TimeDelta::milliseconds(1), "the answer has the opening time");
     assert_eq!(get(&app, &format!("/api/events/{event}")).await["status"], "SCHEDULED");
 
-    app.db.execute("UPDATE concerts SET opens_at = now() - interval '1 millisecond'").await;
+    app.db.execute("UPDATE concerts SET opens_at = now() - interval '1 millisecond'").await.unwrap();
     app.learn().await;
     let visitors = app.inside_of(event, 1).await;
     let (_, body) = app.enter_as(event, None).await;
     let waiting = Visitor(body["uuid"].as_str().unwrap().to_owned());
     assert_eq!(body["status"], "WAITING");
 
-    app.db.execute("UPDATE concerts SET opens_at = now() - interval '1 hour', closes_at = now()").await;
+    app.db.execute("UPDATE concerts SET opens_at = now() - interval '1 hour', closes_at = now()").await.unwrap();
     app.learn().await;
     let (status, body) = app.enter_as(event, None).await;
     assert_eq!((status.as_u16(), &body["code"]), (409, &"EVENT_CLOSED".into()));
@@ -139,7 +139,7 @@ async fn nobody_enters_before_the_opening_or_after_the_closing() {
 async fn the_default_event_is_the_lowest_that_is_open() {
     let app = TestApp::by_hand(|_| {}).await;
     let event = app.priced_event().await;
-    app.db.execute("UPDATE events SET on_sale = false WHERE id = 1").await;
+    app.db.execute("UPDATE events SET on_sale = false WHERE id = 1").await.unwrap();
     app.learn().await;
     assert_eq!(get(&app, "/api/seats").await.as_array().unwrap().len(), 30);
     assert_ne!(event.get(), 1);
@@ -307,7 +307,8 @@ async fn a_map_of_5000_seats_comes_from_memory_compressed_and_once() {
         async { request.send().await.unwrap() }
     };
     let calls = async || {
-        let info: String = redis::cmd("INFO").arg("stats").query_async(&mut app.redis.connect().await).await.unwrap();
+        let info: String =
+            redis::cmd("INFO").arg("stats").query_async(&mut app.redis.connect().await.unwrap()).await.unwrap();
         let line = info.lines().find_map(|line| line.strip_prefix("total_commands_processed:")).unwrap();
         line.trim().parse::<u64>().unwrap()
     };

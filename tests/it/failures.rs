@@ -7,8 +7,9 @@ use uuid::Uuid;
 use zticket::base::ids::{EventId, OrderId, SeatNumber, TicketId};
 use zticket::store::db::sell::{self, NewOrder, Sold};
 use zticket::store::redis::keys::Key;
+use zticket_testkit::eventually;
 
-use crate::support::{TestApp, Visitor};
+use crate::support::{TestApp, Visitor, empty_database};
 
 /// What a server does up to the commit, and then no more: as if it died there.
 async fn commit_only(app: &TestApp, visitor: &Visitor, seat: u32) {
@@ -34,10 +35,10 @@ async fn seat_state(app: &TestApp, seat: usize) -> String {
 async fn a_sale_the_database_refuses_costs_nothing_and_frees_the_seat() {
     let app = TestApp::by_hand(|_| {}).await;
     let visitor = app.inside().await;
-    app.db.execute("ALTER TABLE tickets ADD CONSTRAINT not_7 CHECK (seat_number <> 7)").await;
+    app.db.execute("ALTER TABLE tickets ADD CONSTRAINT not_7 CHECK (seat_number <> 7)").await.unwrap();
     let (status, body) = app.buy(&visitor, 7).await;
     assert_eq!((status.as_u16(), &body["code"]), (503, &"SERVICE_UNAVAILABLE".into()));
-    assert_eq!(app.db.number("SELECT count(*) AS n FROM orders").await, 0);
+    assert_eq!(app.db.number("SELECT count(*) AS n FROM orders").await.unwrap(), 0);
     assert_eq!(seat_state(&app, 7).await, "available");
     assert_eq!(app.buy(&visitor, 8).await.0, 200, "the visitor goes on");
     app.finish().await;
@@ -54,10 +55,11 @@ async fn a_connection_lost_at_commit_releases_nothing_and_the_repeat_finds_out()
              CREATE CONSTRAINT TRIGGER hang_up AFTER INSERT ON tickets DEFERRABLE INITIALLY DEFERRED
                FOR EACH ROW EXECUTE FUNCTION hang_up()",
         )
-        .await;
+        .await
+        .unwrap();
     assert_eq!(app.buy(&visitor, 7).await.0, 503);
     assert_eq!(seat_state(&app, 7).await, "held", "nobody knows yet whether it was sold");
-    app.db.execute("DROP TRIGGER hang_up ON tickets").await;
+    app.db.execute("DROP TRIGGER hang_up ON tickets").await.unwrap();
     assert_eq!(app.buy(&visitor, 7).await.0, 200);
     app.finish().await;
 }
@@ -71,7 +73,7 @@ async fn a_commit_whose_answer_was_lost_is_found_by_the_repeat() {
     let (status, first) = app.buy(&visitor, 7).await;
     assert_eq!(status, 200);
     assert_eq!(app.buy(&visitor, 7).await.1, first);
-    assert_eq!(app.db.number("SELECT count(*) AS n FROM tickets").await, 1);
+    assert_eq!(app.db.number("SELECT count(*) AS n FROM tickets").await.unwrap(), 1);
     app.finish().await;
 }
 
@@ -85,7 +87,7 @@ async fn what_a_dead_server_sold_the_next_sweep_settles() {
     app.settle().await;
     assert_eq!(seat_state(&app, 7).await, "sold");
     assert_eq!(app.status(&visitor).await.0, 410, "the visit is over");
-    assert_eq!(app.db.number("SELECT count(*) AS n FROM tickets WHERE status = 'SYNCED'").await, 1);
+    assert_eq!(app.db.number("SELECT count(*) AS n FROM tickets WHERE status = 'SYNCED'").await.unwrap(), 1);
     app.finish().await;
 }
 
@@ -98,15 +100,16 @@ async fn a_settled_sale_that_could_not_be_marked_is_settled_again_without_effect
             "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no'; END $$;
              CREATE TRIGGER refuse BEFORE UPDATE ON tickets FOR EACH ROW EXECUTE FUNCTION refuse()",
         )
-        .await;
+        .await
+        .unwrap();
     commit_only(&app, &visitor, 7).await;
     assert!(app.parts().settler.step().await.is_err());
     assert_eq!(seat_state(&app, 7).await, "sold");
     let version = app.meta("seats_version").await;
-    app.db.execute("DROP TRIGGER refuse ON tickets").await;
+    app.db.execute("DROP TRIGGER refuse ON tickets").await.unwrap();
     app.settle().await;
     assert_eq!(app.meta("seats_version").await, version, "the second message was no news");
-    assert_eq!(app.db.number("SELECT count(*) AS n FROM tickets WHERE status = 'SYNCED'").await, 1);
+    assert_eq!(app.db.number("SELECT count(*) AS n FROM tickets WHERE status = 'SYNCED'").await.unwrap(), 1);
     app.finish().await;
 }
 
@@ -118,7 +121,7 @@ async fn a_sale_overrules_the_hold_of_someone_who_came_later() {
     assert_eq!(app.hold(&first, 7).await.0, 200);
     // The first one's hold runs out while the insert is on its way; the pass of the second one still lasts.
     app.pass_time(Duration::from_secs(299)).await;
-    let mut conn = app.redis.connect().await;
+    let mut conn = app.redis.connect().await.unwrap();
     let later = app.look().await.event_time() + 300_000;
     let _: () = conn.zadd(app.key(Key::Passes), second.place().0, later).await.unwrap();
     app.pass_time(Duration::from_secs(2)).await;
@@ -143,11 +146,11 @@ async fn the_ticket_is_found_again_when_hold_and_pass_are_gone() {
     app.settle().await;
     assert_eq!(app.buy(&visitor, 7).await, (status, ticket.clone()));
     // Redis forgot even that: the database says so.
-    let mut conn = app.redis.connect().await;
+    let mut conn = app.redis.connect().await.unwrap();
     let _: () = conn.hset(app.key(Key::Owners), 7, 999).await.unwrap();
     app.look().await;
     assert_eq!(app.buy(&visitor, 7).await, (status, ticket));
-    assert_eq!(app.db.number("SELECT count(*) AS n FROM tickets").await, 1);
+    assert_eq!(app.db.number("SELECT count(*) AS n FROM tickets").await.unwrap(), 1);
     app.finish().await;
 }
 
@@ -155,14 +158,15 @@ async fn the_ticket_is_found_again_when_hold_and_pass_are_gone() {
 async fn while_the_database_is_away_the_hold_stays_for_a_retry() {
     let app = TestApp::by_hand(|_| {}).await;
     let visitor = app.inside().await;
-    let name = app.db.name.clone();
-    let other = crate::support::database::TestDatabase::empty().await;
+    let name = app.db.name();
+    let other = empty_database().await;
     other
         .execute(&format!(
             "ALTER DATABASE {name} ALLOW_CONNECTIONS false;
              SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
         ))
-        .await;
+        .await
+        .unwrap();
     let (status, body) = app.buy(&visitor, 7).await;
     assert_eq!((status.as_u16(), &body["code"]), (503, &"SERVICE_UNAVAILABLE".into()));
     assert_eq!(seat_state(&app, 7).await, "held");
@@ -170,14 +174,14 @@ async fn while_the_database_is_away_the_hold_stays_for_a_retry() {
     let health = app.client.get(app.management_url("/actuator/health")).send().await.unwrap();
     assert_eq!(health.status(), 503);
 
-    other.execute(&format!("ALTER DATABASE {name} ALLOW_CONNECTIONS true")).await;
-    crate::support::eventually("the repeat sells", async || {
+    other.execute(&format!("ALTER DATABASE {name} ALLOW_CONNECTIONS true")).await.unwrap();
+    eventually("the repeat sells", async || {
         let (status, body) = app.buy(&visitor, 7).await;
         assert!(matches!(status.as_u16(), 200 | 503), "{body}");
         (status == 200).then_some(())
     })
     .await;
-    other.drop().await;
+    other.remove().await.unwrap();
     app.finish().await;
 }
 
@@ -194,6 +198,6 @@ async fn nothing_is_sold_after_the_deadline_of_its_hold() {
     app.pass_time(Duration::from_millis(21)).await;
     let (status, body) = app.buy(&visitor, 7).await;
     assert_eq!((status.as_u16(), &body["code"]), (403, &"NOT_ACTIVE_USER".into()));
-    assert_eq!(app.db.number("SELECT count(*) AS n FROM orders").await, 0);
+    assert_eq!(app.db.number("SELECT count(*) AS n FROM orders").await.unwrap(), 0);
     app.finish().await;
 }

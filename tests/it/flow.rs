@@ -1,6 +1,8 @@
 //! From the line to the ticket, as a visitor sees it.
 
-use crate::support::{TestApp, eventually};
+use zticket_testkit::eventually;
+
+use crate::support::TestApp;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_visitor_joins_is_let_in_holds_buys_and_sees_the_ticket() {

@@ -4,8 +4,9 @@ use diesel::QueryableByName;
 use diesel::sql_types::Text;
 use diesel_async::{AsyncMigrationHarness, RunQueryDsl};
 use diesel_migrations::MigrationHarness;
+use zticket_testkit::Database;
 
-use crate::support::database::TestDatabase;
+use crate::support::{database, empty_database};
 
 #[derive(QueryableByName, Debug, PartialEq, Eq)]
 struct Line {
@@ -13,8 +14,8 @@ struct Line {
     line: String,
 }
 
-async fn lines(db: &TestDatabase, sql: &str) -> Vec<String> {
-    let lines: Vec<Line> = diesel::sql_query(sql).load(&mut db.connect().await).await.unwrap();
+async fn lines(db: &Database, sql: &str) -> Vec<String> {
+    let lines: Vec<Line> = diesel::sql_query(sql).load(&mut db.connect().await.unwrap()).await.unwrap();
     lines.into_iter().map(|line| line.line).collect()
 }
 
@@ -30,7 +31,7 @@ const SHAPE: &str = "
 
 #[tokio::test(flavor = "multi_thread")]
 async fn migrations_go_down_and_up_again_to_the_same_shape() {
-    let db = TestDatabase::empty().await;
+    let db = empty_database().await;
     assert!(!zticket::store::db::migrate::migrate(&db.url).await.unwrap().is_empty());
     assert!(
         zticket::store::db::migrate::migrate(&db.url).await.unwrap().is_empty(),
@@ -38,18 +39,18 @@ async fn migrations_go_down_and_up_again_to_the_same_shape() {
     );
     let first = lines(&db, SHAPE).await;
     assert!(first.len() > 30);
-    let mut harness = AsyncMigrationHarness::new(db.connect().await);
+    let mut harness = AsyncMigrationHarness::new(db.connect().await.unwrap());
     harness.revert_all_migrations(zticket::store::db::migrate::MIGRATIONS).unwrap();
     assert_eq!(lines(&db, SHAPE).await, Vec::<String>::new(), "going down leaves nothing behind");
     harness.run_pending_migrations(zticket::store::db::migrate::MIGRATIONS).unwrap();
     assert_eq!(lines(&db, SHAPE).await, first);
     drop(harness);
-    db.drop().await;
+    db.remove().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_table_and_column_is_explained() {
-    let db = TestDatabase::new().await;
+    let db = database().await;
     let silent = lines(
         &db,
         "SELECT format('%s.%s', c.relname, a.attname) AS line FROM pg_class c
@@ -59,12 +60,12 @@ async fn every_table_and_column_is_explained() {
     )
     .await;
     assert_eq!(silent, Vec::<String>::new());
-    db.drop().await;
+    db.remove().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_generated_schema_is_that_of_the_database() {
-    let db = TestDatabase::new().await;
+    let db = database().await;
     let columns = lines(
         &db,
         "SELECT format('%s %s %s%s', table_name, column_name, udt_name, CASE is_nullable WHEN 'YES' THEN '?' END) AS line
@@ -89,26 +90,27 @@ async fn the_generated_schema_is_that_of_the_database() {
         }
     }
     assert_eq!(generated, columns, "write src/store/db/schema.rs anew with `diesel print-schema`");
-    db.drop().await;
+    db.remove().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn seats_made_before_there_were_sections_get_one() {
-    let db = TestDatabase::empty().await;
-    let mut harness = AsyncMigrationHarness::new(db.connect().await);
+    let db = empty_database().await;
+    let mut harness = AsyncMigrationHarness::new(db.connect().await.unwrap());
     harness.run_next_migration(zticket::store::db::migrate::MIGRATIONS).unwrap();
-    TestDatabase::execute(
+    Database::execute(
         &db,
         "INSERT INTO events (id, title) VALUES (1, 'A'), (2, 'B'), (3, 'C');
          INSERT INTO seats (event_id, number, label) SELECT 1, n, n::text FROM generate_series(1, 50) AS n;
          INSERT INTO seats (event_id, number, label) SELECT 2, n, n::text FROM generate_series(1, 23) AS n;
          INSERT INTO seats (event_id, number, label) VALUES (3, 1, 'A1')",
     )
-    .await;
+    .await
+    .unwrap();
     harness.run_pending_migrations(zticket::store::db::migrate::MIGRATIONS).unwrap();
     let sections =
         lines(&db, "SELECT format('%s %s', event_id, row_lengths) AS line FROM sections ORDER BY line").await;
     assert_eq!(sections, ["1 {10,10,10,10,10}", "2 {10,10,3}", "3 {1}"]);
     drop(harness);
-    db.drop().await;
+    db.remove().await.unwrap();
 }

@@ -8,9 +8,10 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 use zticket::base::ids::{OrderId, PersonId, SeatNumber, TicketId};
 use zticket::store::db::sell::{self, NewOrder, Sold};
+use zticket_testkit::eventually;
 
 use crate::support::app::answer;
-use crate::support::{TestApp, eventually, plan};
+use crate::support::{TestApp, Visitor, plan};
 
 fn is(answer: &(reqwest::StatusCode, Value), status: u16, code: &str) {
     assert_eq!((answer.0.as_u16(), answer.1["code"].as_str()), (status, Some(code)), "{}", answer.1);
@@ -113,7 +114,8 @@ async fn amounts_have_limits_and_every_wrong_one_its_error() {
              INSERT INTO ledger (user_id, kind, amount, balance, charge_key)
              SELECT id, 'CHARGE', balance, balance, 'by hand' FROM users",
         )
-        .await;
+        .await
+        .unwrap();
     is(&app.charge(&person, "over", 11).await, 409, "BALANCE_LIMIT_EXCEEDED");
     assert_eq!(app.charge(&person, "up-to", 10).await.0, 200);
 
@@ -149,7 +151,7 @@ async fn a_thousand_charges_and_payments_on_one_balance_are_exact() {
         assert_eq!(*status, 200, "{body}");
     }
     assert_eq!(app.balance(&person).await, 500 * 11);
-    assert_eq!(app.db.number("SELECT count(*) AS n FROM ledger").await, 1001);
+    assert_eq!(app.db.number("SELECT count(*) AS n FROM ledger").await.unwrap(), 1001);
     app.finish().await;
 }
 
@@ -196,7 +198,7 @@ async fn too_little_money_keeps_the_hold_until_it_is_charged() {
     let (status, body) = app.pay(&visitors[0], &person, &[1, 11]).await;
     assert_eq!((status.as_u16(), &body["code"]), (402, &"INSUFFICIENT_BALANCE".into()));
     assert_eq!((&body["balance"], &body["total"]), (&79_999.into(), &80_000.into()));
-    assert_eq!(app.db.number("SELECT count(*) AS n FROM orders").await, 0);
+    assert_eq!(app.db.number("SELECT count(*) AS n FROM orders").await.unwrap(), 0);
     is(&app.hold_seats(&visitors[1], &[11]).await, 409, "SEAT_ALREADY_HELD");
     app.charge(&person, "more", 1).await;
     let (status, order) = app.pay(&visitors[0], &person, &[1, 11]).await;
@@ -237,7 +239,7 @@ async fn the_price_charged_is_the_price_shown_and_cannot_change() {
     let person = app.rich("A", 50_000).await;
     let visitor = &app.inside_of(event, 1).await[0];
     assert_eq!(app.hold(visitor, 1).await.1["price"], 50_000);
-    let mut conn = app.db.connect().await;
+    let mut conn = app.db.connect().await.unwrap();
     let change = format!("UPDATE seats SET price = 60000 WHERE event_id = {event}");
     let refused = diesel_async::SimpleAsyncConnection::batch_execute(&mut conn, &change).await;
     assert!(refused.unwrap_err().to_string().contains("was announced and does not change"));
@@ -269,7 +271,7 @@ async fn of_two_parties_with_a_seat_in_common_one_gets_all_and_the_other_none() 
     }
     app.settle().await;
     app.look().await;
-    assert_eq!(app.db.number("SELECT count(*) AS n FROM tickets").await, 18);
+    assert_eq!(app.db.number("SELECT count(*) AS n FROM tickets").await.unwrap(), 18);
     app.finish().await;
 }
 
@@ -295,7 +297,7 @@ async fn the_database_sells_a_party_all_or_nothing_too() {
     assert_eq!((status.as_u16(), &body["code"]), (409, &"SEAT_ALREADY_SOLD".into()), "{body}");
     assert_eq!(body["seats"], json!([{ "seatNumber": 3, "status": "sold" }]));
     assert_eq!(app.balance(&late).await, 1_000_000);
-    assert_eq!(app.db.number("SELECT count(*) AS n FROM tickets").await, 1);
+    assert_eq!(app.db.number("SELECT count(*) AS n FROM tickets").await.unwrap(), 1);
     assert_eq!(app.pay(&visitors[1], &late, &[2, 4]).await.0, 200, "the others were let go of and are free");
     app.finish().await;
 }
@@ -306,7 +308,7 @@ async fn a_cancel_raced_with_itself_pays_back_once() {
     let event = app.priced_event().await;
     let person = app.rich("A", 100_000).await;
     let (_, body) = app.enter_as(event, None).await;
-    let visitor = crate::support::Visitor(body["uuid"].as_str().unwrap().to_owned());
+    let visitor = Visitor(body["uuid"].as_str().unwrap().to_owned());
     eventually("inside", async || (app.status(&visitor).await.1["status"] == "ACTIVE").then_some(())).await;
     let (_, order) = app.pay(&visitor, &person, &[1, 11]).await;
     let tickets: Vec<&Value> = order["tickets"].as_array().unwrap().iter().map(|ticket| &ticket["ticketId"]).collect();
@@ -314,7 +316,7 @@ async fn a_cancel_raced_with_itself_pays_back_once() {
     let answers = join_all((0..40).map(|at| app.cancel(&person, tickets[at % 2]))).await;
     assert!(answers.iter().all(|(status, body)| *status == 200 && body["status"] == "CANCELLED"), "{answers:?}");
     assert_eq!(app.balance(&person).await, 100_000);
-    assert_eq!(app.db.number("SELECT count(*) AS n FROM ledger WHERE kind = 'REFUND'").await, 2);
+    assert_eq!(app.db.number("SELECT count(*) AS n FROM ledger WHERE kind = 'REFUND'").await.unwrap(), 2);
     let seats = format!("/api/events/{event}/seats/available-count");
     eventually("both seats are on sale again", async || {
         (answer(app.request(Method::GET, &seats)).await.1["count"] == 30).then_some(())
@@ -333,7 +335,7 @@ async fn a_cancel_comes_before_the_deadline_of_the_event() {
     let (_, second) = app.pay(&visitors[1], &person, &[2]).await;
     let id = |order: &Value| order["tickets"][0]["ticketId"].clone();
     assert_eq!(app.cancel(&person, &id(&first)).await.0, 200);
-    app.db.execute(&format!("UPDATE events SET cancel_until = now() WHERE id = {event}")).await;
+    app.db.execute(&format!("UPDATE events SET cancel_until = now() WHERE id = {event}")).await.unwrap();
     app.learn().await;
     let (status, body) = app.cancel(&person, &id(&second)).await;
     assert_eq!((status.as_u16(), &body["code"]), (409, &"CANCEL_DEADLINE_PASSED".into()));
@@ -354,7 +356,7 @@ async fn a_server_killed_between_commit_and_settling_loses_nothing() {
     app.cancel(&person, &other["tickets"][0]["ticketId"]).await;
     app.crash().await;
     // As if nothing of it had reached Redis.
-    app.db.execute("UPDATE tickets SET settled_at = NULL, status = replace(status, 'SYNCED', 'PAID')").await;
+    app.db.execute("UPDATE tickets SET settled_at = NULL, status = replace(status, 'SYNCED', 'PAID')").await.unwrap();
     app.restart_redis_empty().await;
     app.start_again().await;
     assert_eq!(app.pay(&visitors[0], &person, &[1, 2]).await.1, order, "the buyer who repeats gets the same tickets");
@@ -363,7 +365,7 @@ async fn a_server_killed_between_commit_and_settling_loses_nothing() {
     let left = answer(app.request(Method::GET, &format!("/api/events/{event}"))).await.1;
     assert_eq!((&left["seatsLeft"], &left["seatsAvailable"]), (&28.into(), &28.into()));
     assert_eq!(app.balance(&person).await, 100_000);
-    assert_eq!(app.db.number("SELECT count(*) AS n FROM tickets WHERE settled_at IS NULL").await, 0);
+    assert_eq!(app.db.number("SELECT count(*) AS n FROM tickets WHERE settled_at IS NULL").await.unwrap(), 0);
     app.finish().await;
 }
 
@@ -404,8 +406,11 @@ async fn what_belongs_to_others_is_out_of_reach() {
 
     // Of the key only a hash is kept.
     let kept = format!("SELECT count(*) AS n FROM users WHERE users::text LIKE '%{}%'", &owner.key[3..]);
-    assert_eq!(app.db.number(&kept).await, 0);
+    assert_eq!(app.db.number(&kept).await.unwrap(), 0);
     let hash = blake3::hash(owner.key.as_bytes()).to_hex();
-    assert_eq!(app.db.number(&format!("SELECT count(*) AS n FROM users WHERE key_hash = '\\x{hash}'")).await, 1);
+    assert_eq!(
+        app.db.number(&format!("SELECT count(*) AS n FROM users WHERE key_hash = '\\x{hash}'")).await.unwrap(),
+        1
+    );
     app.finish().await;
 }

@@ -7,9 +7,10 @@ use futures_util::future::join_all;
 use redis::AsyncCommands;
 use zticket::server::run::Background;
 use zticket::store::redis::keys::Key;
+use zticket_testkit::{Redis, eventually};
 
 use crate::support::app::reach_redis;
-use crate::support::{TestApp, TestRedis, Visitor, eventually};
+use crate::support::{TestApp, Visitor};
 
 async fn ranks(app: &TestApp, visitors: &[Visitor]) -> Vec<u64> {
     let mut ranks = Vec::new();
@@ -179,7 +180,7 @@ async fn who_ran_out_before_the_loss_does_not_come_back() {
 async fn no_place_is_given_twice_when_redis_comes_back_from_an_old_file() {
     let mut app = TestApp::by_hand(|config| config.policy.max_active = 2).await;
     let early = enter_many(&app, 4).await;
-    app.redis.save().await;
+    app.redis.save().await.unwrap();
     let lost = enter_many(&app, 4).await;
     let buyer = early[0].clone();
     app.admit().await;
@@ -212,9 +213,9 @@ async fn no_place_is_given_twice_when_redis_comes_back_from_an_old_file() {
 async fn no_place_is_given_twice_when_a_lagging_replica_is_promoted() {
     let mut app = TestApp::by_hand(|_| {}).await;
     let known = enter_many(&app, 3).await;
-    let replica = TestRedis::replica_of(&app.redis).await;
+    let replica = Redis::replica_of(&app.redis).await.unwrap();
     // Cut off: it keeps what it has and hears of nothing more.
-    replica.promote().await;
+    replica.promote().await.unwrap();
     let lost = enter_many(&app, 3).await;
 
     // The same address now leads to the replica: the server is restarted onto it, without a word of goodbye.
@@ -241,7 +242,7 @@ async fn a_restart_in_good_order_keeps_everything_and_nobody_waits_for_a_gap() {
     assert_eq!(app.hold(&inside, 4).await.0, 200);
     let waiting = enter_many(&app, 3).await;
     app.server.take().unwrap().stop().await;
-    app.redis.save().await;
+    app.redis.save().await.unwrap();
     app.restart_redis().await;
     app.start_again().await;
     app.look().await;
@@ -280,7 +281,7 @@ async fn a_server_leaves_the_restore_to_one_with_a_newer_snapshot() {
     });
     first.unwrap();
     second.unwrap();
-    let line: Ranks = app.redis.connect().await.get(app.key(Key::Line)).await.unwrap();
+    let line: Ranks = app.redis.connect().await.unwrap().get(app.key(Key::Line)).await.unwrap();
     assert!(line.has(late.place().0), "who came after the older snapshot is in the line without a poll");
     other.stop().await;
     app.finish().await;
@@ -357,7 +358,7 @@ async fn while_redis_is_away_polls_go_on_and_writes_are_told_to_come_back() {
     let mut app = TestApp::by_hand(|config| config.policy.max_active = 1).await;
     let inside = app.inside().await;
     let waiting = app.enter().await;
-    app.redis.save().await;
+    app.redis.save().await.unwrap();
     let seen = app.look().await;
     app.redis.kill();
 
@@ -402,7 +403,7 @@ async fn while_redis_is_away_polls_go_on_and_writes_are_told_to_come_back() {
 #[tokio::test(flavor = "multi_thread")]
 async fn scripts_that_redis_forgets_are_loaded_again() {
     let app = TestApp::by_hand(|_| {}).await;
-    let mut conn = app.redis.connect().await;
+    let mut conn = app.redis.connect().await.unwrap();
     let _: () = redis::cmd("SCRIPT").arg("FLUSH").query_async(&mut conn).await.unwrap();
     let visitors = join_all((0..20).map(|_| app.enter())).await;
     assert_eq!(visitors.len(), 20);
@@ -416,7 +417,7 @@ async fn the_audit_repairs_what_redis_forgot_and_counts_it() {
     assert_eq!(app.buy(&visitor, 2).await.0, 200);
     app.settle().await;
     // As after a failover to a replica that had not heard of the sale.
-    let mut conn = app.redis.connect().await;
+    let mut conn = app.redis.connect().await.unwrap();
     let _: () = conn.setrange(app.key(Key::Seats), 1, "a").await.unwrap();
     let _: () = conn.hdel(app.key(Key::Owners), 2).await.unwrap();
     let _: () = conn.hdel(app.key(Key::Versions), 2).await.unwrap();

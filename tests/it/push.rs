@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 use futures_util::StreamExt;
 use serde_json::Value;
 use zticket::server::run::Background;
+use zticket_testkit::eventually;
 
-use crate::support::{TestApp, Visitor, eventually};
+use crate::support::{TestApp, Visitor};
 
 /// An open stream, read an event at a time.
 struct Stream {
@@ -79,7 +80,7 @@ async fn a_stream_tells_the_rank_the_turn_the_seats_and_the_end() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pause_its_reason_and_the_turn_after_it_are_told() {
     let app = TestApp::start().await;
-    let mut conn = app.redis.connect().await;
+    let mut conn = app.redis.connect().await.unwrap();
     let keys = app.event().keys.clone();
     app.parts()
         .stores
@@ -118,7 +119,7 @@ async fn an_open_stream_is_a_sign_of_life() {
     assert_eq!(stream.next().await.unwrap().1["rank"], 1);
     app.pulse().await;
     let key = format!("zt1:{{e1}}:pulse:{}", app.meta("slice").await);
-    let heard: bool = redis::AsyncCommands::getbit(&mut app.redis.connect().await, key, 1).await.unwrap();
+    let heard: bool = redis::AsyncCommands::getbit(&mut app.redis.connect().await.unwrap(), key, 1).await.unwrap();
     assert!(heard, "heard from in the new slice");
     app.finish().await;
 }

@@ -9,9 +9,10 @@ use reqwest::Method;
 use serde_json::Value;
 use zticket::server::run::Background;
 use zticket::store::redis::keys::Key;
+use zticket_testkit::eventually;
 
 use crate::support::app::answer;
-use crate::support::{TestApp, Visitor, eventually};
+use crate::support::{TestApp, Visitor};
 
 async fn crowd(app: &TestApp, count: usize) -> Vec<Visitor> {
     let visitors = join_all((0..count).map(|_| app.enter())).await;
@@ -133,7 +134,7 @@ async fn several_servers_let_in_no_more_than_one_would() {
     .await;
     let others = join_all((0..2).map(|_| app.another(Background::ByHand))).await;
     join_all((0..60).map(|_| app.enter())).await;
-    let passes = async || app.redis.connect().await.zcard::<_, u64>(app.key(Key::Passes)).await.unwrap();
+    let passes = async || app.redis.connect().await.unwrap().zcard::<_, u64>(app.key(Key::Passes)).await.unwrap();
 
     for expected in [10, 20, 25, 25] {
         // All three ask many times within one interval: one batch.
@@ -144,7 +145,7 @@ async fn several_servers_let_in_no_more_than_one_would() {
         assert_eq!(passes().await, expected);
         app.pass_time(std::time::Duration::from_secs(3600)).await;
         // The passes were to run out by now: make them last.
-        let mut conn = app.redis.connect().await;
+        let mut conn = app.redis.connect().await.unwrap();
         let places: Vec<u32> = conn.zrange(app.key(Key::Passes), 0, -1).await.unwrap();
         for place in places {
             let _: () = conn.zadd(app.key(Key::Passes), place, 9_000_000_000_000_u64).await.unwrap();
@@ -160,7 +161,10 @@ async fn several_servers_let_in_no_more_than_one_would() {
 async fn servers_that_start_together_share_one_event_and_one_key() {
     let mut app = TestApp::by_hand(|_| {}).await;
     app.crash().await;
-    app.db.execute("DELETE FROM seats; DELETE FROM sections; DELETE FROM events; DELETE FROM signing_keys").await;
+    app.db
+        .execute("DELETE FROM seats; DELETE FROM sections; DELETE FROM events; DELETE FROM signing_keys")
+        .await
+        .unwrap();
     app.restart_redis_empty().await;
     let config = app.config();
     let start = || zticket::server::run::start(config, Background::ByHand);
@@ -174,9 +178,9 @@ async fn servers_that_start_together_share_one_event_and_one_key() {
         assert_eq!(status, 200, "a token of one server is good at all");
         other.stop().await;
     }
-    assert_eq!(app.db.number("SELECT count(*) AS n FROM events").await, 1);
-    assert_eq!(app.db.number("SELECT count(*) AS n FROM seats").await, 50);
-    assert_eq!(app.db.number("SELECT count(*) AS n FROM signing_keys").await, 1);
+    assert_eq!(app.db.number("SELECT count(*) AS n FROM events").await.unwrap(), 1);
+    assert_eq!(app.db.number("SELECT count(*) AS n FROM seats").await.unwrap(), 50);
+    assert_eq!(app.db.number("SELECT count(*) AS n FROM signing_keys").await.unwrap(), 1);
     app.finish().await;
 }
 
@@ -189,7 +193,7 @@ async fn servers_that_settle_the_same_sale_settle_it_once() {
     let (first, second) = tokio::join!(app.parts().settler.step(), other.parts.settler.step());
     first.unwrap();
     second.unwrap();
-    assert_eq!(app.db.number("SELECT count(*) AS n FROM tickets WHERE status = 'SYNCED'").await, 20);
+    assert_eq!(app.db.number("SELECT count(*) AS n FROM tickets WHERE status = 'SYNCED'").await.unwrap(), 20);
     assert_eq!(app.meta("sold").await, 20);
     other.stop().await;
     app.finish().await;
@@ -200,13 +204,13 @@ async fn while_redis_is_told_of_a_sale_the_next_ones_gather() {
     let app = TestApp::by_hand(|_| {}).await;
     let visitors = crowd(&app, 40).await;
     let tickets = join_all(visitors.iter().zip(1..).map(|(visitor, seat)| app.buy(visitor, seat))).await;
-    let unsettled = async || app.db.number("SELECT count(*) AS n FROM tickets WHERE settled_at IS NULL").await;
+    let unsettled = async || app.db.number("SELECT count(*) AS n FROM tickets WHERE settled_at IS NULL").await.unwrap();
     eventually("all settled", async || (unsettled().await == 0).then_some(())).await;
     let rounds = || app.parts().stores.metrics.scripts.with_label_values(&["4_ticket_settle", "SETTLED"]).get();
     let before = rounds();
 
     // Cancels are written to the database alone, and told while Redis takes no writes for a while.
-    let mut conn = app.redis.connect_for(&app.event().keys).await;
+    let mut conn = app.redis.connect_for(&app.event().keys).await.unwrap();
     let _: () = redis::cmd("CLIENT").arg(&["PAUSE", "60000", "WRITE"]).query_async(&mut conn).await.unwrap();
     let cancelled = join_all(visitors.iter().zip(&tickets).map(|(visitor, (_, ticket))| {
         let path = format!("/api/tickets/{}", ticket["ticketId"].as_str().unwrap());
@@ -231,7 +235,7 @@ async fn a_purchase_is_one_script_call_and_one_statement_and_together_they_are_f
     assert_eq!((holds(), statements()), (1, 1));
 
     // While the table is locked, purchases gather behind the first one.
-    let mut conn = app.db.connect().await;
+    let mut conn = app.db.connect().await.unwrap();
     conn.batch_execute("BEGIN; LOCK TABLE tickets IN ACCESS EXCLUSIVE MODE").await.unwrap();
     let buys = join_all(visitors[1..].iter().zip(1..).map(|(visitor, seat)| app.buy(visitor, seat)));
     let unlock = async {
@@ -240,7 +244,7 @@ async fn a_purchase_is_one_script_call_and_one_statement_and_together_they_are_f
     };
     let (answers, ()) = tokio::join!(buys, unlock);
     assert!(answers.iter().all(|(status, _)| *status == 200));
-    let commits = app.db.number("SELECT count(DISTINCT xmin::text) AS n FROM tickets").await;
+    let commits = app.db.number("SELECT count(DISTINCT xmin::text) AS n FROM tickets").await.unwrap();
     assert!(statements() <= 10, "{} statements for 40 purchases", statements() - 1);
     assert!(commits <= 10, "{commits} commits for 41 tickets");
     app.finish().await;

@@ -6,9 +6,10 @@ use redis::AsyncCommands;
 use reqwest::Method;
 use serde_json::{Value, json};
 use zticket::server::run::Background;
+use zticket_testkit::eventually;
 
 use crate::support::app::answer;
-use crate::support::{TestApp, Visitor, eventually, plan};
+use crate::support::{TestApp, Visitor, plan};
 
 async fn ranked(app: &TestApp, path: &str) -> Vec<(i64, i64)> {
     let (status, body) = answer(app.request(Method::GET, &format!("/api/rankings/{path}"))).await;
@@ -54,7 +55,7 @@ async fn concerts_are_ranked_by_what_they_sold_and_a_cancel_counts() {
     }
     becomes(&app, "best-selling?limit=1", &[(b, 4)]).await;
     // Sold longer ago: neither today nor this week.
-    app.db.execute("UPDATE tickets SET sold_at = now() - interval '8 days' WHERE seat_number > 2").await;
+    app.db.execute("UPDATE tickets SET sold_at = now() - interval '8 days' WHERE seat_number > 2").await.unwrap();
     app.cancel(&person, &order["tickets"][0]["ticketId"]).await;
     app.settle().await;
     eventually("the cancel is settled", async || {
@@ -99,7 +100,7 @@ async fn a_sale_on_several_servers_is_ranked_by_the_time_to_its_last_seat() {
     .await;
     let time = "SELECT (extract(epoch FROM max(t.sold_at) - min(c.opens_at)) * 1000)::bigint AS n FROM tickets t, concerts c \
                 WHERE c.id = 1";
-    let expected = app.db.number(time).await;
+    let expected = app.db.number(time).await.unwrap();
     becomes(&app, "sold-out", &[(concert.0.into(), expected)]).await;
     for server in &servers {
         let url = format!("http://{}/api/rankings/sold-out", server.addr);
@@ -137,7 +138,7 @@ async fn lost_rankings_are_counted_anew_from_the_database() {
     let stored = async || {
         let mut stored = Vec::new();
         for node in &app.redis.nodes {
-            let mut conn = node.connect().await;
+            let mut conn = node.connect().await.unwrap();
             let keys: Vec<String> = conn.keys("zt1:ranking:*").await.unwrap();
             stored.extend(keys.into_iter().map(|key| (conn.clone(), key)));
         }

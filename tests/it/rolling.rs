@@ -8,13 +8,10 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use reqwest::{Client, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
-use tokio::io::AsyncReadExt;
-use tokio::process::Child;
+use zticket_testkit::{Database, Redis, Server, eventually, ports};
 
-use crate::process::{log_line, terminate, zticket};
-use crate::support::database::TestDatabase;
-use crate::support::redis::free_ports;
-use crate::support::{TestRedis, Visitor, eventually, plan};
+use crate::process::{terminate, zticket};
+use crate::support::{Visitor, check_promises, empty_database, plan, start_redis};
 
 const BUYERS: usize = 12;
 const SEATS: usize = 20_000;
@@ -109,27 +106,30 @@ async fn whole(request: RequestBuilder) -> reqwest::Result<(StatusCode, Value)> 
     Ok((status, serde_json::from_str(&text).unwrap_or(Value::String(text))))
 }
 
-/// A server on this port. Its log is read on, or it would wait for someone to read it.
-async fn start(db: &TestDatabase, redis: &TestRedis, (port, management): (u16, u16), drain_ms: u32) -> Child {
-    let mut command = zticket(&db.url, &redis.url());
-    command.env("ZTICKET_BIND", format!("127.0.0.1:{port}"));
-    command.env("ZTICKET_MANAGEMENT_BIND", format!("127.0.0.1:{management}"));
-    command.env("ZTICKET_DRAIN_MS", drain_ms.to_string());
-    command.env("ZTICKET_SEAT_TOTAL_COUNT", SEATS.to_string()).env("ZTICKET_ADMISSION_INTERVAL_MS", "20");
-    command.env("ZTICKET_ADMISSION_BATCH_SIZE", "100").env("ZTICKET_ADMISSION_MAX_ACTIVE_USERS", "1000");
-    for limit in ["ENTER_PER_SECOND", "BUY_PER_SECOND", "SIGN_UP_PER_SECOND"] {
-        command.env(format!("ZTICKET_LIMIT_{limit}"), "0");
-    }
-    let mut server = command.spawn().unwrap();
-    log_line(&mut server, "serving on").await;
-    let mut log = server.stderr.take().unwrap();
-    tokio::spawn(async move { log.read_to_end(&mut Vec::new()).await });
+/// A server on these ports, once it serves.
+async fn start(db: &Database, redis: &Redis, (port, management): (u16, u16), drain_ms: u32) -> Server {
+    let mut server = zticket(&db.url, &redis.url())
+        .on(port, management)
+        .without_limits()
+        .set("ZTICKET_DRAIN_MS", drain_ms)
+        .set("ZTICKET_SEAT_TOTAL_COUNT", SEATS)
+        .set("ZTICKET_ADMISSION_INTERVAL_MS", 20)
+        .set("ZTICKET_ADMISSION_BATCH_SIZE", 100)
+        .set("ZTICKET_ADMISSION_MAX_ACTIVE_USERS", 1000)
+        .start()
+        .unwrap();
+    server.url().await.unwrap();
     server
+}
+
+/// For visitors, and for the balancer.
+fn free_ports() -> (u16, u16) {
+    (ports::free().unwrap(), ports::free().unwrap())
 }
 
 /// Restarts three servers one after the other while people buy. Returns the balancer, for what it saw.
 async fn restart_all(watchful: bool) -> Balancer {
-    let (db, redis) = (TestDatabase::empty().await, TestRedis::start().await);
+    let (db, redis) = (empty_database().await, start_redis().await);
     let drain_ms = if watchful { 3000 } else { 0 };
     let ports: Vec<(u16, u16)> = (0..3).map(|_| free_ports()).collect();
     let mut servers = Vec::new();
@@ -153,7 +153,7 @@ async fn restart_all(watchful: bool) -> Balancer {
         for (server, port) in servers.iter_mut().zip(&ports) {
             some_buy().await;
             let stopping = Instant::now();
-            assert_eq!(terminate(server).await, Some(0));
+            terminate(server).await;
             assert!(stopping.elapsed() < Duration::from_secs(25), "stopping took {:?}", stopping.elapsed());
             *server = start(&db, &redis, *port, drain_ms).await;
         }
@@ -173,12 +173,12 @@ async fn restart_all(watchful: bool) -> Balancer {
     let tickets: HashSet<_> = visits.iter().map(|(_, ticket)| ticket["ticketId"].to_string()).collect();
     assert_eq!((places.len(), tickets.len()), (sold, sold), "a place and a ticket each");
     for server in &mut servers {
-        assert_eq!(terminate(server).await, Some(0));
+        terminate(server).await;
     }
-    assert_eq!(db.number("SELECT count(*) AS n FROM tickets").await, sold as i64);
-    assert_eq!(db.number("SELECT count(*) AS n FROM tickets WHERE status <> 'SYNCED'").await, 0);
-    db.check().await;
-    db.drop().await;
+    assert_eq!(db.number("SELECT count(*) AS n FROM tickets").await.unwrap(), sold as i64);
+    assert_eq!(db.number("SELECT count(*) AS n FROM tickets WHERE status <> 'SYNCED'").await.unwrap(), 0);
+    check_promises(&db).await;
+    db.remove().await.unwrap();
     balancer
 }
 
@@ -201,14 +201,14 @@ async fn behind_a_balancer_that_asks_who_is_ready_a_restart_is_not_noticed() {
 async fn the_only_server_killed_during_200_purchases_sells_each_seat_once_and_charges_nobody_twice() {
     // Some want what others want too.
     const SEATS_WANTED: usize = 150;
-    let (db, redis) = (TestDatabase::empty().await, TestRedis::start().await);
+    let (db, redis) = (empty_database().await, start_redis().await);
     let port = free_ports();
     let mut server = start(&db, &redis, port, 0).await;
     let mut hall = plan();
     hall["layout"] = json!({ "sections": [{ "name": "R", "price": 50_000, "rows": 20, "seatsPerRow": 10 }] });
     let pool = zticket::store::db::pool::pool(&db.url, 1).unwrap();
     zticket::house::setup::add(&pool, &serde_json::from_value(hall).unwrap()).await.unwrap();
-    let event = db.number("SELECT max(id)::bigint AS n FROM events").await;
+    let event = db.number("SELECT max(id)::bigint AS n FROM events").await.unwrap();
     let balancer = Balancer::new(vec![format!("http://127.0.0.1:{}", port.0)]);
 
     let people = join_all((0..200).map(|_| async {
@@ -241,10 +241,10 @@ async fn the_only_server_killed_during_200_purchases_sells_each_seat_once_and_ch
     }));
     let killing = async {
         eventually("some have bought", async || {
-            (db.number("SELECT count(*) AS n FROM tickets").await > 0).then_some(())
+            (db.number("SELECT count(*) AS n FROM tickets").await.unwrap() > 0).then_some(())
         })
         .await;
-        server.kill().await.unwrap();
+        server.kill().unwrap();
         start(&db, &redis, port, 0).await
     };
     let (answers, mut server) = tokio::join!(buying, killing);
@@ -256,13 +256,13 @@ async fn the_only_server_killed_during_200_purchases_sells_each_seat_once_and_ch
     let clean = answers.iter().filter(refused).count() + answers.iter().filter(held).count();
     assert_eq!(bought.len() + clean, 200, "a ticket or a clean refusal: {answers:?}");
     assert_eq!(bought.len(), SEATS_WANTED);
-    assert_eq!(db.number("SELECT count(*) AS n FROM tickets").await, SEATS_WANTED as i64);
+    assert_eq!(db.number("SELECT count(*) AS n FROM tickets").await.unwrap(), SEATS_WANTED as i64);
     for (balance, count) in [(70_000, SEATS_WANTED), (120_000, 200 - SEATS_WANTED)] {
-        let people = db.number(&format!("SELECT count(*) AS n FROM users WHERE balance = {balance}")).await;
+        let people = db.number(&format!("SELECT count(*) AS n FROM users WHERE balance = {balance}")).await.unwrap();
         assert_eq!(people, count as i64, "people with {balance} left");
     }
-    assert_eq!(terminate(&mut server).await, Some(0));
-    db.check().await;
+    terminate(&mut server).await;
+    check_promises(&db).await;
     drop(pool);
-    db.drop().await;
+    db.remove().await.unwrap();
 }

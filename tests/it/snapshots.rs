@@ -4,13 +4,14 @@ use redis::AsyncCommands;
 use zticket::base::ids::Place;
 use zticket::event::snapshot::Standing;
 use zticket::store::redis::keys::Key;
+use zticket_testkit::eventually;
 
 use crate::support::app::token_of;
-use crate::support::{TestApp, Visitor, eventually};
+use crate::support::{TestApp, Visitor};
 
 /// Fills the line as a crowd would that arrives at once.
 async fn crowd(app: &TestApp, count: usize) {
-    app.parts().stores.scripts.enter(&mut app.redis.connect().await, &app.event().keys, count).await.unwrap();
+    app.parts().stores.scripts.enter(&mut app.redis.connect().await.unwrap(), &app.event().keys, count).await.unwrap();
 }
 
 fn rank(standing: Standing) -> Option<u64> {
@@ -52,7 +53,7 @@ async fn a_poll_costs_redis_nothing_and_an_enter_is_one_script_call() {
     let app = TestApp::by_hand(|config| config.policy.max_active = 0).await;
     let visitor = app.enter().await;
     app.look().await;
-    let mut conn = app.redis.connect().await;
+    let mut conn = app.redis.connect().await.unwrap();
     let before = commands(&mut conn).await;
     for _ in 0..50 {
         assert_eq!(app.status(&visitor).await.1["rank"], 1);
@@ -93,7 +94,7 @@ async fn an_event_without_changes_costs_one_small_read() {
     let app = TestApp::by_hand(|_| {}).await;
     crowd(&app, 100_000).await;
     app.look().await;
-    let mut conn = app.redis.connect().await;
+    let mut conn = app.redis.connect().await.unwrap();
     let bytes = async |conn: &mut redis::aio::MultiplexedConnection| {
         let info: redis::InfoDict = redis::cmd("INFO").arg("stats").query_async(conn).await.unwrap();
         info.get::<u64>("total_net_output_bytes").unwrap()
@@ -117,7 +118,7 @@ async fn what_happens_between_the_two_reads_of_a_snapshot_is_not_missed() {
         config.policy.max_active = 500;
     })
     .await;
-    let mut conn = app.redis.connect().await;
+    let mut conn = app.redis.connect().await.unwrap();
     for round in 0..200 {
         let visitor = app.enter().await;
         app.look().await;

@@ -10,21 +10,22 @@ use serde_json::{Value, json};
 use zticket::base::error::Error;
 use zticket::server::config::Config;
 use zticket::server::run::Background;
+use zticket_testkit::{Proxy, eventually};
 
 use crate::support::app::answer;
-use crate::support::{Proxy, TestApp, TestRedis, Visitor, eventually};
+use crate::support::{TestApp, Visitor, single_redis};
 
 /// No request is answered later than this, whatever stalls.
 const LONGEST: Duration = Duration::from_secs(16);
 
 async fn behind(change: impl FnOnce(&mut Config)) -> TestApp {
-    TestApp::start_on(TestRedis::single(&[]).await, Background::Running, change).await
+    TestApp::start_on(single_redis().await, Background::Running, change).await
 }
 
 async fn behind_database(change: impl FnOnce(&mut Config)) -> (TestApp, Proxy) {
     let mut proxy = None;
     let app = behind(|config| {
-        proxy = Some(Proxy::before(&mut config.database_url));
+        proxy = Some(Proxy::before(&mut config.database_url).unwrap());
         change(config);
     });
     let app = app.await;
@@ -34,7 +35,7 @@ async fn behind_database(change: impl FnOnce(&mut Config)) -> (TestApp, Proxy) {
 async fn behind_redis(change: impl FnOnce(&mut Config)) -> (TestApp, Proxy) {
     let mut proxy = None;
     let app = behind(|config| {
-        proxy = Some(Proxy::before(&mut config.redis_url));
+        proxy = Some(Proxy::before(&mut config.redis_url).unwrap());
         change(config);
     });
     let app = app.await;
@@ -124,7 +125,7 @@ async fn while_the_database_stalls_buying_is_refused_in_time_and_polls_go_on() {
         buys_one(&app, buyer, seat).await;
     }
     eventually("ready", async || (health(&app).await.0 == 200).then_some(())).await;
-    assert_eq!(app.db.number("SELECT count(*) AS n FROM tickets").await, 8);
+    assert_eq!(app.db.number("SELECT count(*) AS n FROM tickets").await.unwrap(), 8);
     app.finish().await;
 }
 
@@ -218,7 +219,7 @@ async fn of_too_many_purchases_those_beyond_are_refused_at_once_and_the_others_s
     let sold = bought.iter().filter(|(status, _)| *status == 200).count();
     assert!(sold >= 20, "{sold}");
     assert!(bought.iter().all(|(status, _)| matches!(status.as_u16(), 200 | 503)), "the others were sold a ticket");
-    assert_eq!(app.db.number("SELECT count(*) AS n FROM tickets").await, sold as i64);
+    assert_eq!(app.db.number("SELECT count(*) AS n FROM tickets").await.unwrap(), sold as i64);
     for (seat, buyer) in (1..).zip(&buyers) {
         buys_one(&app, buyer, seat).await;
     }

@@ -13,9 +13,10 @@ use zticket::server::parts::{self, Parts};
 use zticket::server::run::Background;
 use zticket::store::redis::scripts::{SOURCES, Scripts, Source};
 use zticket::web::serve;
+use zticket_testkit::eventually;
 
 use crate::support::app::answer;
-use crate::support::{TestApp, Visitor, eventually};
+use crate::support::{TestApp, Visitor};
 
 /// The same script, as a later version has it.
 fn later(source: &Source) -> Cow<'static, str> {
@@ -54,7 +55,7 @@ async fn servers_with_other_versions_of_the_scripts_work_side_by_side() {
     .await;
     let (_later, later_url) = later_server(&app).await;
     let urls = [app.url(""), later_url];
-    let forgets = app.redis.connect().await;
+    let forgets = app.redis.connect().await.unwrap();
     let visits = (0..60_usize).map(|at| {
         let (app, urls, mut forgets) = (&app, &urls, forgets.clone());
         async move {
@@ -87,7 +88,7 @@ async fn servers_with_other_versions_of_the_scripts_work_side_by_side() {
     assert_eq!(places.len(), 60, "no place was given twice");
 
     // Each knows its own text by its own hash, and Redis knows both.
-    let _: () = redis::cmd("SCRIPT").arg("FLUSH").query_async(&mut app.redis.connect().await).await.unwrap();
+    let _: () = redis::cmd("SCRIPT").arg("FLUSH").query_async(&mut app.redis.connect().await.unwrap()).await.unwrap();
     for url in &urls {
         assert_eq!(answer(app.client.post(format!("{url}/api/queues/tokens"))).await.0, 200);
     }
@@ -96,8 +97,8 @@ async fn servers_with_other_versions_of_the_scripts_work_side_by_side() {
     assert_ne!(hashes[0], hashes[1]);
     let mut ask = redis::cmd("SCRIPT");
     ask.arg("EXISTS").arg(&hashes);
-    let known: Vec<bool> = ask.query_async(&mut app.redis.connect().await).await.unwrap();
+    let known: Vec<bool> = ask.query_async(&mut app.redis.connect().await.unwrap()).await.unwrap();
     assert_eq!(known, [true, true]);
-    assert_eq!(app.db.number("SELECT count(*) AS n FROM tickets").await, 60);
+    assert_eq!(app.db.number("SELECT count(*) AS n FROM tickets").await.unwrap(), 60);
     app.finish().await;
 }

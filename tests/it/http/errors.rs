@@ -2,9 +2,10 @@
 
 use reqwest::{Method, StatusCode};
 use serde_json::Value;
+use zticket_testkit::eventually;
 
 use crate::support::app::{answer, token_of};
-use crate::support::{TestApp, Visitor, eventually};
+use crate::support::{TestApp, Visitor};
 
 #[track_caller]
 fn is((status, body): (StatusCode, Value), expected: u16, code: &str) {
@@ -80,7 +81,8 @@ async fn a_token_of_one_event_is_useless_in_another() {
             "INSERT INTO events (title) VALUES ('another');
              INSERT INTO seats (event_id, number, label) SELECT 2, n, 'B' || n FROM generate_series(1, 5) AS n",
         )
-        .await;
+        .await
+        .unwrap();
     let visitor = app.inside().await;
     let elsewhere = |path: &str| format!("/api/events/2{path}");
     let with_token = |method, path: &str| {
@@ -243,7 +245,7 @@ async fn a_full_line_and_a_closed_sale_take_nobody() {
     app.leave(&first).await;
     app.enter().await;
 
-    let mut conn = app.redis.connect().await;
+    let mut conn = app.redis.connect().await.unwrap();
     let closed = [("state", "closed")];
     app.parts().stores.scripts.policy_set(&mut conn, &app.event().keys, "", &closed).await.unwrap();
     is(enter().await, 409, "EVENT_CLOSED");

@@ -15,10 +15,12 @@ use serde_json::Value;
 use zticket::server::config::Config;
 use zticket::server::run::Background;
 
-use crate::support::{TestApp, eventually};
 use junk::{Junk, Known};
 use routes::Route;
 use wire::{Answer, Then};
+use zticket_testkit::eventually;
+
+use crate::support::TestApp;
 
 /// Requests to each route.
 const ROUNDS: usize = 40;
@@ -37,7 +39,7 @@ fn roomy(config: &mut Config) {
 
 /// A free event with a line nobody is let in from, and a priced one with people inside.
 async fn open_house(app: &TestApp) -> Known {
-    let mut conn = app.redis.connect().await;
+    let mut conn = app.redis.connect().await.unwrap();
     app.parts().stores.scripts.policy_set(&mut conn, &app.event().keys, "", &[("state", "paused")]).await.unwrap();
     let priced = app.priced_event().await;
     let inside = app.inside_of(priced, 30).await;
@@ -114,7 +116,7 @@ async fn measured(app: &TestApp) -> BTreeSet<String> {
 
 /// Everything from the line to the ticket still works.
 async fn buy_a_ticket(app: &TestApp) {
-    let mut conn = app.redis.connect().await;
+    let mut conn = app.redis.connect().await.unwrap();
     app.parts().stores.scripts.policy_set(&mut conn, &app.event().keys, "", &[("state", "open")]).await.unwrap();
     let visitor = app.enter().await;
     eventually("the turn comes", async || (app.status(&visitor).await.1["status"] == "ACTIVE").then_some(())).await;

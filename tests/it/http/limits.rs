@@ -9,9 +9,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use zticket::server::config::Config;
 use zticket::web::limits::LimitSettings;
+use zticket_testkit::eventually;
 
 use crate::support::app::answer;
-use crate::support::{TestApp, Visitor, eventually};
+use crate::support::{TestApp, Visitor};
 
 /// With one a second, this many at once.
 const BURST: usize = 10;
@@ -221,7 +222,7 @@ async fn a_request_that_dribbles_in_is_cut_off() {
     }
     assert!(json.contains("\"code\":\"REQUEST_TIMEOUT\""), "{json}");
     assert!(form.contains("<main"), "{form}");
-    assert_eq!(app.db.number("SELECT count(*) AS n FROM users").await, 0);
+    assert_eq!(app.db.number("SELECT count(*) AS n FROM users").await.unwrap(), 0);
     app.finish().await;
 }
 

@@ -2,6 +2,7 @@
 
 use reqwest::redirect::Policy;
 use reqwest::{Client, Method, Response};
+use zticket_testkit::eventually;
 
 use crate::support::TestApp;
 
@@ -130,10 +131,8 @@ async fn faults_are_pages_for_browsers_and_json_for_programs() {
     assert!(page.headers().contains_key("retry-after"));
     assert!(page.text().await.unwrap().contains("Nothing is lost"));
     app.restart_redis().await;
-    crate::support::eventually("it works again", async || {
-        (post(&app, "/events/1/join", "", &[]).await.status() == 303).then_some(())
-    })
-    .await;
+    eventually("it works again", async || (post(&app, "/events/1/join", "", &[]).await.status() == 303).then_some(()))
+        .await;
     app.finish().await;
 }
 

@@ -160,10 +160,10 @@ async fn a_block_of_an_earlier_life_is_stale() {
 async fn a_redis_that_came_back_from_its_file_hands_out_no_place_again() {
     let mut event = Fixture::new().await;
     event.entered(5).await;
-    event.redis.save().await;
+    event.redis.save().await.unwrap();
     event.entered(5).await;
-    event.redis.restart().await;
-    event.conn = event.redis.connect().await;
+    event.redis.restart().await.unwrap();
+    event.conn = event.redis.connect().await.unwrap();
     assert_eq!(event.meta("next").await, 5);
     assert_eq!(event.enter(1).await, Enter::Stale);
     assert_eq!(event.admit().await, Admit::Stale);

@@ -16,9 +16,10 @@ use zticket::event::snapshot::COUNTERS;
 use zticket::store::redis::keys::{Key, Keys};
 use zticket::store::redis::scripts::{Admit, Enter, Hold, Leave, PolicySet, Release, Restore, RestoreArgs};
 use zticket::store::redis::scripts::{Scripts, Sweep};
+use zticket_testkit::Redis;
 
-use crate::support::TestRedis;
 use crate::support::app::check_redis;
+use crate::support::single_redis;
 
 pub const BLOCK: i64 = 1 << 20;
 /// A quarter of the queue TTL below.
@@ -26,7 +27,7 @@ pub const SLICE: i64 = 1_000_000;
 pub const PULSES: [Key; 5] = [Key::Pulse0, Key::Pulse1, Key::Pulse2, Key::Pulse3, Key::Pulse4];
 
 pub struct Fixture {
-    pub redis: TestRedis,
+    pub redis: Redis,
     pub scripts: Arc<Scripts>,
     pub keys: Keys,
     pub conn: MultiplexedConnection,
@@ -116,8 +117,8 @@ impl Fixture {
     }
 
     pub async fn with(change: impl FnOnce(&mut Setup)) -> Self {
-        let redis = TestRedis::single(&[]).await;
-        let mut conn = redis.connect().await;
+        let redis = single_redis().await;
+        let mut conn = redis.connect().await.unwrap();
         let scripts = Scripts::new(Arc::new(Metrics::new().unwrap()));
         scripts.load(&mut conn).await.unwrap();
         let fixture = Self { conn, scripts: Arc::new(scripts), keys: Keys::new(EventId::new(7).unwrap()), redis };

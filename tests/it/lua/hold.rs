@@ -282,7 +282,7 @@ async fn of_200_who_want_the_same_seat_exactly_one_gets_it() {
     let visitors = event.inside(200).await;
     let mut connections = Vec::new();
     for _ in 0..8 {
-        connections.push(event.redis.connect().await);
+        connections.push(event.redis.connect().await.unwrap());
     }
     let tasks: Vec<_> = visitors
         .iter()

@@ -17,14 +17,14 @@ use zticket::server::parts::Parts;
 use zticket::server::run::{self, Background, Server};
 use zticket::store::redis::keys::{Key, Keys};
 use zticket::web::limits::LimitSettings;
+use zticket_testkit::{Database, Redis, eventually};
 
-use super::TestRedis;
-use super::database::TestDatabase;
+use super::{check_promises, database, start_redis};
 
 pub struct TestApp {
     pub server: Option<Server>,
-    pub redis: TestRedis,
-    pub db: TestDatabase,
+    pub redis: Redis,
+    pub db: Database,
     pub client: Client,
     config: Config,
     background: Background,
@@ -56,11 +56,11 @@ impl TestApp {
     }
 
     pub async fn start_with(background: Background, change: impl FnOnce(&mut Config)) -> Self {
-        Self::start_on(TestRedis::start().await, background, change).await
+        Self::start_on(start_redis().await, background, change).await
     }
 
-    pub async fn start_on(redis: TestRedis, background: Background, change: impl FnOnce(&mut Config)) -> Self {
-        let db = TestDatabase::new().await;
+    pub async fn start_on(redis: Redis, background: Background, change: impl FnOnce(&mut Config)) -> Self {
+        let db = database().await;
         let config = config(&db.url, &redis.url(), change);
         let server = run::start(&config, background).await.unwrap();
         Self { server: Some(server), redis, db, client: Client::new(), config, background }
@@ -101,13 +101,13 @@ impl TestApp {
 
     /// Redis comes back, from what was saved if anything.
     pub async fn restart_redis(&mut self) {
-        self.redis.restart().await;
+        self.redis.restart().await.unwrap();
         self.reach_redis().await;
     }
 
     /// Redis comes back with nothing.
     pub async fn restart_redis_empty(&mut self) {
-        self.redis.restart_empty().await;
+        self.redis.restart_empty().await.unwrap();
         self.reach_redis().await;
     }
 
@@ -143,7 +143,7 @@ impl TestApp {
 
     /// Enters like someone who tries again when told to.
     pub async fn enter_patiently(&self) -> Visitor {
-        super::eventually("entering works", async || {
+        eventually("entering works", async || {
             let (status, body) = answer(self.request(Method::POST, "/api/queues/tokens")).await;
             assert!(matches!(status.as_u16(), 200 | 503), "{body}");
             (status == 200).then(|| Visitor(body["uuid"].as_str().unwrap().to_owned()))
@@ -197,7 +197,7 @@ impl TestApp {
     /// One round of admission to every event, however short the time since the last one.
     pub async fn admit(&self) {
         for event in self.parts().catalogue.all() {
-            let mut conn = self.redis.connect_for(&event.keys).await;
+            let mut conn = self.redis.connect_for(&event.keys).await.unwrap();
             let _: () = conn.hset(event.keys.get(Key::Meta), "admitted_at", 0).await.unwrap();
         }
         for event in self.parts().catalogue.all() {
@@ -243,7 +243,8 @@ impl TestApp {
                 "UPDATE seats SET version = version + 1 WHERE version % 2 = 1;
                  UPDATE tickets SET status = 'CANCELLED', seat_version = seat_version + 1, settled_at = NULL",
             )
-            .await;
+            .await
+            .unwrap();
     }
 
     pub fn key(&self, key: Key) -> String {
@@ -251,13 +252,13 @@ impl TestApp {
     }
 
     pub async fn meta(&self, field: &str) -> i64 {
-        self.redis.connect().await.hget(self.key(Key::Meta), field).await.unwrap()
+        self.redis.connect().await.unwrap().hget(self.key(Key::Meta), field).await.unwrap()
     }
 
     /// Lets time pass for the event: everything recorded moves that far into the past.
     pub async fn pass_time(&self, time: Duration) {
         let ms = i64::try_from(time.as_millis()).unwrap();
-        let mut conn = self.redis.connect().await;
+        let mut conn = self.redis.connect().await.unwrap();
         let _: () = conn.hincr(self.key(Key::Meta), "skew", ms).await.unwrap();
     }
 
@@ -265,7 +266,7 @@ impl TestApp {
     pub async fn pass_time_served(&self, time: Duration) {
         self.pass_time(time).await;
         let later = i64::MAX / 10_000;
-        let _: () = self.redis.connect().await.hset(self.key(Key::Meta), "asked", later).await.unwrap();
+        let _: () = self.redis.connect().await.unwrap().hset(self.key(Key::Meta), "asked", later).await.unwrap();
     }
 
     /// What must be true at the end of every test: seats and people add up, the database sold what Redis says, and every
@@ -273,26 +274,26 @@ impl TestApp {
     pub async fn finish(mut self) {
         self.settle().await;
         for event in self.parts().catalogue.all() {
-            let mut conn = self.redis.connect_for(&event.keys).await;
+            let mut conn = self.redis.connect_for(&event.keys).await.unwrap();
             check_redis(&mut conn, &event.keys).await;
             let states: Vec<u8> = conn.get(event.keys.get(Key::Seats)).await.unwrap();
             let sold = states.iter().filter(|state| **state == b's').count();
             let live =
                 format!("SELECT count(*) AS n FROM tickets WHERE event_id = {} AND status <> 'CANCELLED'", event.id);
-            assert_eq!(self.db.number(&live).await, sold as i64, "the database sold what Redis says");
+            assert_eq!(self.db.number(&live).await.unwrap(), sold as i64, "the database sold what Redis says");
         }
-        self.db.check().await;
+        check_promises(&self.db).await;
         if let Some(server) = self.server.take() {
             server.stop().await;
         }
-        self.db.drop().await;
+        self.db.remove().await.unwrap();
     }
 }
 
 /// Waits until a server reaches Redis on all its connections.
 pub async fn reach_redis(parts: &Parts) {
     let key = parts.catalogue.default().unwrap().keys.get(Key::Meta).to_owned();
-    super::eventually("the server reaches Redis again", async || {
+    eventually("the server reaches Redis again", async || {
         for _ in 0..8 {
             parts.stores.redis.get().await.ok()?.exists::<_, bool>(&key).await.ok()?;
         }
