@@ -3,12 +3,14 @@
 
 use std::path::{Path, PathBuf};
 
+use zticket_testkit::Outcome;
+
 use crate::load::{Series, Side, median};
 use crate::report::{self, short, table};
 use crate::seats::check_sold;
-use crate::stack::{Server, Stack};
+use crate::stack::{Serving, Stack};
 use crate::verdict::{FEWEST_ROUNDS, RULE, Ratio, Verdict};
-use crate::{Bench, Outcome, Part};
+use crate::{Bench, Part};
 
 const HEAD: [&str; 8] =
     ["", "this", "beside", "ratio", "spread", "p50, this / beside", "p99, this / beside", "verdict"];
@@ -115,7 +117,7 @@ impl<'a> Beside<'a> {
                 self.bench.load_anew(&Side::new(warm_up, line.name, &server, &line.tokens), 1).await?;
                 *place = Some(server);
             }
-            let servers: Vec<Server> = servers.into_iter().flatten().collect();
+            let servers: Vec<Serving> = servers.into_iter().flatten().collect();
             for ((kind, _), series) in rows.iter().zip(&mut series) {
                 for ((line, server), series) in in_turn(round, lines.iter().zip(&servers).zip(series)) {
                     let side = Side::new(kind, line.name, server, &line.tokens);
@@ -133,7 +135,7 @@ impl<'a> Beside<'a> {
             self.rates(what, series);
         }
         for line in lines {
-            line.stack.remove(self.bench.postgres).await?;
+            line.stack.remove().await?;
         }
         Ok((starts, memory))
     }
@@ -153,7 +155,7 @@ impl<'a> Beside<'a> {
                 if kind == "buy" {
                     check_sold(&stack, warm.good() + run.good()).await?;
                 }
-                stack.remove(self.bench.postgres).await?;
+                stack.remove().await?;
             }
         }
         self.rates(what, &series);

@@ -8,11 +8,12 @@ use zticket::base::ids::EventId;
 use zticket::base::metrics::Metrics;
 use zticket::store::redis::keys::{Key, Keys};
 use zticket::store::redis::scripts::{Admit, PolicySet, Scripts, Sweep};
+use zticket_testkit::Outcome;
 
+use crate::Bench;
 use crate::load::{Side, median};
 use crate::report::{self, Target, short};
-use crate::stack::{Obvious, Server, Stack};
-use crate::{Bench, Outcome};
+use crate::stack::{Obvious, Serving, Stack};
 
 /// Let in at once by the admission that is timed.
 const ADMITTED: u64 = 10_000;
@@ -74,7 +75,7 @@ impl Bench<'_> {
         }
         let resident = on_large.resident()?;
         on_small.stop().await?;
-        small_stack.remove(self.postgres).await?;
+        small_stack.remove().await?;
 
         let [ceiling, enter, pool, link] = self
             .alternate([
@@ -92,7 +93,7 @@ impl Bench<'_> {
         for server in [pooled, multiplexed, on_middle] {
             server.stop().await?;
         }
-        middle_stack.remove(self.postgres).await?;
+        middle_stack.remove().await?;
         let mut conn = obvious.redis.connect().await?;
         let waiting: f64 = conn.zcard("obvious:order").await?;
         let obvious_bytes = memory(&mut conn, "obvious:*").await? / waiting;
@@ -100,14 +101,14 @@ impl Bench<'_> {
 
         self.say("inside Redis");
         self.inside_redis(&large_stack, on_large, &large_name, obvious_bytes, resident).await?;
-        large_stack.remove(self.postgres).await
+        large_stack.remove().await
     }
 
     /// What the long line costs Redis, with nobody else calling: the server is stopped, the scripts are called from here.
     async fn inside_redis(
         &mut self,
         stack: &Stack<'_>,
-        server: Server,
+        server: Serving,
         name: &str,
         obvious_bytes: f64,
         resident: u64,
@@ -119,7 +120,7 @@ impl Bench<'_> {
             starts.push(server.ready_after.as_secs_f64() * 1000.0);
             server.stop().await?;
         }
-        let mut conn = stack.redis.connect().await?;
+        let mut conn = stack.redis().await?;
         let keys = Keys::new(EventId::new(1).ok_or("1 is an event")?);
         let scripts = Scripts::new(Arc::new(Metrics::new()?));
         scripts.load(&mut conn).await?;

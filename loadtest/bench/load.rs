@@ -1,14 +1,15 @@
 //! Load: wrk with the one request generator, pgbench, and what they measured.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use serde::Deserialize;
+use zticket_testkit::Outcome;
+use zticket_testkit::process::output;
 
-use crate::Outcome;
-use crate::process::output;
-use crate::stack::{Programs, Server};
+use crate::stack::{Programs, Serving};
 
 const GENERATOR: &str = "loadtest/wrk/load.lua";
 const INSERT: &str = "loadtest/insert.sql";
@@ -31,7 +32,7 @@ pub struct Side {
 }
 
 impl Side {
-    pub fn new(kind: &'static str, of: &str, server: &Server, tokens: &Path) -> Self {
+    pub fn new(kind: &'static str, of: &str, server: &Serving, tokens: &Path) -> Self {
         Self { kind, name: format!("{kind}, {of}"), url: server.url.clone(), tokens: tokens.to_owned() }
     }
 
@@ -139,7 +140,7 @@ pub async fn wrk(programs: &Programs, files: &Path, side: &Side, pressure: Press
     // An answer that takes longer than this counts as an error.
     command.args(["--timeout", "5s", "-s", GENERATOR, &side.url, "--", side.kind]);
     command.args([threads, start, count].map(|number| number.to_string())).arg(&side.tokens);
-    let text = output("wrk", &mut command, files, Duration::from_secs(seconds + 30)).await?;
+    let text = fs::read_to_string(output("wrk", &mut command, files, Duration::from_secs(seconds + 30)).await?)?;
     let json = text.lines().rfind(|line| line.starts_with('{')).ok_or_else(|| format!("wrk said: {text}"))?;
     Ok(serde_json::from_str(json)?)
 }
@@ -151,7 +152,8 @@ pub async fn pgbench(programs: &Programs, files: &Path, database_url: &str, pres
     command.args(["-n", "-M", "prepared", "-D", "n=0", "-f", INSERT]);
     command.args(["-c", &pressure.connections.to_string(), "-j", &pressure.threads.to_string()]);
     command.args(["-T", &pressure.seconds.to_string(), &database]);
-    let text = output("pgbench", &mut command, files, Duration::from_secs(pressure.seconds + 30)).await?;
+    let text =
+        fs::read_to_string(output("pgbench", &mut command, files, Duration::from_secs(pressure.seconds + 30)).await?)?;
     let rate = text.lines().find_map(|line| line.strip_prefix("tps = ")?.split(' ').next()?.parse().ok());
     rate.ok_or_else(|| format!("pgbench said: {text}").into())
 }

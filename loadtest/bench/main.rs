@@ -4,8 +4,6 @@
 mod beside;
 mod lines;
 mod load;
-#[path = "../process.rs"]
-mod process;
 mod report;
 mod seats;
 mod stack;
@@ -21,10 +19,9 @@ use beside::Beside;
 use clap::{Parser, ValueEnum};
 use load::{Pressure, Run, Series, Side, Tokens, wrk};
 use report::{Report, Target};
-use stack::{Postgres, Programs, Stack, ask};
+use stack::{Programs, Stack};
 use tokio::signal::unix::{SignalKind, signal};
-
-pub type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+use zticket_testkit::{Database, Outcome};
 
 const RESULTS: &str = "loadtest/results";
 
@@ -101,7 +98,7 @@ async fn interrupted() -> Outcome<()> {
 async fn run(cli: Cli) -> Outcome<()> {
     let &[small, middle, large] = cli.waiting.as_slice() else { return Err("--waiting takes three lengths".into()) };
     let programs = Programs::find()?;
-    let postgres = Postgres::find()?;
+    let postgres = Database::from_env()?;
     // Beside the programs, so that it is on the disk they are on.
     let folder = programs.zticket.parent().ok_or("zticket is nowhere")?;
     let files = tempfile::Builder::new().prefix("bench-").tempdir_in(folder)?;
@@ -150,7 +147,7 @@ struct Bench<'a> {
     /// Visitors inside that buy, in each round.
     buyers: u32,
     programs: &'a Programs,
-    postgres: &'a Postgres,
+    postgres: &'a Database,
     files: &'a Path,
     report: Report,
     /// Sides that had their warm-up.
@@ -166,7 +163,7 @@ impl<'a> Bench<'a> {
     }
 
     async fn stack(&self, zticket: &'a Path, name: &str, settings: &[(&'static str, u64)]) -> Outcome<Stack<'a>> {
-        Stack::new(self.programs, zticket, self.postgres, self.files, name, settings).await
+        Stack::new(zticket, self.postgres, self.files, name, settings).await
     }
 
     async fn load(&mut self, side: &Side, pressure: Pressure, tokens: Tokens) -> Outcome<Run> {
@@ -232,7 +229,7 @@ impl<'a> Bench<'a> {
 
     /// Writes the table and what it was measured on, to stdout and to files.
     async fn publish(&self) -> Outcome<()> {
-        let postgres = ask(&self.postgres.url, "SELECT current_setting('server_version') AS answer").await?;
+        let postgres = self.postgres.text("SELECT current_setting('server_version') AS answer").await?;
         let postgres = postgres.split(' ').next().unwrap_or_default();
         let redis = std::process::Command::new(&self.programs.redis).arg("--version").output()?;
         let redis = String::from_utf8_lossy(&redis.stdout).into_owned();

@@ -5,7 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::Outcome;
+use zticket_testkit::Outcome;
+
 use crate::load::Series;
 
 /// What a figure must be.

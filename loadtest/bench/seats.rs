@@ -2,10 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use zticket_testkit::Outcome;
+
+use crate::Bench;
 use crate::load::{Pressure, Run, Series, Side, Tokens, pgbench};
 use crate::report::{self, Target};
-use crate::stack::{Server, Stack, ask, execute};
-use crate::{Bench, Outcome};
+use crate::stack::{Serving, Stack};
 
 impl<'a> Bench<'a> {
     /// The seat map of a hall.
@@ -17,11 +19,11 @@ impl<'a> Bench<'a> {
         let [ceiling, seats] = self.alternate([side("ceiling"), side("seats")].map(Some)).await?;
         self.report.ratio("seat map of 1,000 seats ÷ ceiling", &seats, &ceiling, Target::None);
         server.stop().await?;
-        stack.remove(self.postgres).await
+        stack.remove().await
     }
 
     /// A stack with that many visitors inside, and their tokens: number n for seat n.
-    pub async fn inside(&self, zticket: &'a Path, name: &str, visitors: u32) -> Outcome<(Stack<'a>, PathBuf, Server)> {
+    pub async fn inside(&self, zticket: &'a Path, name: &str, visitors: u32) -> Outcome<(Stack<'a>, PathBuf, Serving)> {
         let all = u64::from(visitors);
         let settings = [
             ("ZTICKET_SEAT_TOTAL_COUNT", all),
@@ -46,7 +48,7 @@ impl<'a> Bench<'a> {
             ceiling.add(&self.load_anew(&side("ceiling"), seconds).await?);
             holds.add(&self.load_once(&side("hold"), visitors, seconds).await?);
             server.stop().await?;
-            stack.remove(self.postgres).await?;
+            stack.remove().await?;
         }
         self.report.ratio("hold ÷ ceiling", &holds, &ceiling, Target::None);
         Ok(())
@@ -64,12 +66,12 @@ impl<'a> Bench<'a> {
             server.stop().await?;
             purchases.add(&run);
             check_sold(&stack, warm.good() + run.good()).await?;
-            execute(&stack.database_url, "CREATE TABLE like_tickets (LIKE tickets INCLUDING ALL)").await?;
+            stack.db.execute("CREATE TABLE like_tickets (LIKE tickets INCLUDING ALL)").await?;
             let pressure = Pressure { seconds, ..self.pressure };
-            let rate = pgbench(self.programs, self.files, &stack.database_url, pressure).await?;
+            let rate = pgbench(self.programs, self.files, &stack.db.url, pressure).await?;
             self.say(&format!("pgbench: {}", report::rate(rate)));
             inserts.add_rate(rate);
-            stack.remove(self.postgres).await?;
+            stack.remove().await?;
         }
         self.report.ratio("purchase ÷ pgbench single-row insert", &purchases, &inserts, Target::AtLeast(0.5));
         Ok(())
@@ -90,7 +92,7 @@ impl<'a> Bench<'a> {
 
 /// Fails if fewer tickets are in the database than buyers were told of.
 pub async fn check_sold(stack: &Stack<'_>, told: u64) -> Outcome<()> {
-    let sold: u64 = ask(&stack.database_url, "SELECT count(*)::text AS answer FROM tickets").await?.parse()?;
+    let sold = u64::try_from(stack.db.number("SELECT count(*) AS n FROM tickets").await?)?;
     if sold < told {
         return Err(format!("{told} buyers were told that they have a ticket, {sold} have one").into());
     }

@@ -7,21 +7,16 @@ use redis::AsyncCommands;
 use uuid::Uuid;
 use zticket::base::ids::EventId;
 use zticket::store::redis::keys::{Key, Keys};
+use zticket_testkit::Outcome;
 
-use crate::promises::PROMISES;
-use crate::sql::TicketRow;
+use crate::sql::{self, TicketRow};
 use crate::world::{End, Rule, Story, Told, World, lock};
-use crate::{Outcome, sql};
 
 /// True at any moment, because every sale is one transaction.
 pub async fn promises(world: &World) -> Outcome<()> {
-    for (promise, query) in PROMISES {
-        let broken =
-            sql::number(&world.stage.database_url, &format!("SELECT count(*) AS n FROM ({query}) AS b")).await?;
-        if broken > 0 {
-            let seats = promise.contains("seat") || promise.contains("order is without");
-            world.violated(if seats { Rule::NoSeatTwice } else { Rule::MoneyIsConserved }, (*promise).to_owned());
-        }
+    for promise in world.stage.db.broken_promises().await? {
+        let seats = promise.contains("seat") || promise.contains("order is without");
+        world.violated(if seats { Rule::NoSeatTwice } else { Rule::MoneyIsConserved }, promise);
     }
     Ok(())
 }
@@ -37,7 +32,7 @@ pub async fn told_is_true(world: &World) -> Outcome<()> {
             story.tickets.iter().map(move |ticket| (event, place, ticket.clone())).collect::<Vec<_>>()
         })
         .collect();
-    let rows = sql::tickets(&world.stage.database_url).await?;
+    let rows = sql::tickets(&world.stage.db).await?;
     let rows: HashMap<Uuid, TicketRow> = rows.into_iter().map(|row| (row.id, row)).collect();
     for (event, place, ticket) in told {
         let seat = ticket.seat;
@@ -53,7 +48,7 @@ pub async fn told_is_true(world: &World) -> Outcome<()> {
 
 /// When everyone is gone: nothing was sold or charged that nobody was told of.
 pub async fn nothing_else(world: &World) -> Outcome<()> {
-    let rows = sql::tickets(&world.stage.database_url).await?;
+    let rows = sql::tickets(&world.stage.db).await?;
     let stories: HashMap<(i32, u32), _> =
         lock(&world.stories).iter().map(|story| (lock(story).who(), story.clone())).collect();
     for row in &rows {
@@ -72,7 +67,7 @@ pub async fn nothing_else(world: &World) -> Outcome<()> {
             world.violated(Rule::NoTicketLost, what);
         }
     }
-    let balances = sql::balances(&world.stage.database_url).await?;
+    let balances = sql::balances(&world.stage.db).await?;
     let balances: HashMap<Uuid, i64> = balances.into_iter().map(|row| (row.id, row.balance)).collect();
     for story in stories.values() {
         let story = lock(story);
@@ -121,9 +116,9 @@ pub async fn redis_agrees(world: &World, events: &[i32], patience: Duration) -> 
 }
 
 async fn differences(world: &World, events: &[i32]) -> Outcome<Vec<String>> {
-    let rows = sql::tickets(&world.stage.database_url).await?;
+    let rows = sql::tickets(&world.stage.db).await?;
     let unsettled = "SELECT count(*) AS n FROM tickets WHERE settled_at IS NULL";
-    let unsettled = sql::number(&world.stage.database_url, unsettled).await?;
+    let unsettled = world.stage.db.number(unsettled).await?;
     let mut differences = Vec::new();
     if unsettled > 0 {
         differences.push(format!("{unsettled} tickets are not settled"));

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::Outcome;
+use zticket_testkit::Outcome;
+
 use crate::stage::QUEUE_TTL;
 use crate::world::{Rule, Target, World, lock};
 
@@ -131,9 +132,9 @@ async fn strike(world: &Arc<World>, kind: Kind, rng: &mut fastrand::Rng) -> Outc
         Kind::CutPostgres => stage.postgres_wire.cut(),
         Kind::StallRedis | Kind::StallPostgres => {
             let wire = if kind == Kind::StallRedis { &stage.redis_wire } else { &stage.postgres_wire };
-            wire.stall(true);
+            wire.stall();
             tokio::time::sleep(a_while).await;
-            wire.stall(false);
+            wire.resume();
         }
         Kind::CrashPostgres => stage.crash_postgres().await?,
         Kind::LoseAllMemory => {

@@ -9,13 +9,6 @@
 mod checks;
 mod faults;
 mod observer;
-// The bench uses the rest of it.
-#[allow(dead_code)]
-#[path = "../process.rs"]
-mod process;
-#[path = "../promises.rs"]
-mod promises;
-mod proxy;
 mod sabotage;
 mod sql;
 mod stage;
@@ -34,10 +27,9 @@ use stage::Stage;
 use tokio::task::JoinSet;
 use visitors::Visitor;
 use world::{End, Rule, World, lock};
+use zticket_testkit::Outcome;
 
-pub type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
-
-/// After the last fault everyone gets so long to come to an end.
+/// How long after the last fault everyone has to finish.
 const DRAIN: Duration = Duration::from_secs(120);
 const CHECKPOINT: Duration = Duration::from_secs(10);
 
@@ -93,11 +85,8 @@ async fn run(cli: Cli) -> Outcome<bool> {
     let (max_active, arriving) = if cli.sabotage { (15, 0.2) } else { (60, 0.8) };
     let stage = Stage::set_up(cli.servers, seats / 3, max_active).await?;
     stage.open((seats / 60).max(1)).await?;
-    let events: Vec<i32> = sql::numbers(&stage.database_url, "SELECT id::bigint AS n FROM events ORDER BY id")
-        .await?
-        .into_iter()
-        .map(i32::try_from)
-        .collect::<Result<_, _>>()?;
+    let events = stage.db.numbers("SELECT id::bigint AS n FROM events ORDER BY id").await?;
+    let events: Vec<i32> = events.into_iter().map(i32::try_from).collect::<Result<_, _>>()?;
     let priced: Vec<(i32, bool)> = events.iter().map(|event| (*event, *event != 1)).collect();
     let world = Arc::new(World::new(stage));
     let began = Instant::now();
@@ -187,9 +176,8 @@ async fn report(world: &World, cli: &Cli, seed: u64, took: Duration) -> Outcome<
         cancelled += story.tickets.iter().filter(|ticket| ticket.cancelled).count();
     }
     let counts = &world.counts;
-    let paid =
-        sql::number(&world.stage.database_url, "SELECT coalesce(sum(amount - refunded), 0)::bigint AS n FROM payments")
-            .await?;
+    let paid = "SELECT coalesce(sum(amount - refunded), 0)::bigint AS n FROM payments";
+    let paid = world.stage.db.number(paid).await?;
     println!(
         "## Chaos, seed {seed}: {} s of faults, {} s in all, {} servers",
         cli.seconds,

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use redis::aio::MultiplexedConnection;
 use zticket::base::ids::EventId;
 use zticket::store::redis::keys::{Key, Keys};
+use zticket_testkit::Outcome;
 
-use crate::Outcome;
 use crate::stage::{HOLD, PASS, QUEUE_TTL};
 use crate::world::{PASSED_ON, Rule, Story, World, lock};
 

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use redis::AsyncCommands;
 use zticket::base::ids::EventId;
 use zticket::store::redis::keys::{Key, Keys};
+use zticket_testkit::Outcome;
 
 use crate::world::{Rule, World, lock};
-use crate::{Outcome, sql};
 
 /// The rules that are broken, in turn.
 pub const BROKEN: [Rule; 8] = [
@@ -40,7 +40,7 @@ pub async fn run(world: Arc<World>, until: Instant) -> Outcome<()> {
 }
 
 async fn break_it(world: &World, rule: Rule) -> Outcome<bool> {
-    let database = &world.stage.database_url;
+    let db = &world.stage.db;
     let mut conn = world.stage.redis().await?;
     match rule {
         Rule::NobodyOvertakes | Rule::WhoPollsGetsIn => {
@@ -94,14 +94,14 @@ async fn break_it(world: &World, rule: Rule) -> Outcome<bool> {
                 .await?;
         }
         Rule::NoSeatTwice => {
-            if sql::number(database, "SELECT count(*) AS n FROM tickets WHERE event_id = 1").await? == 0 {
+            if db.number("SELECT count(*) AS n FROM tickets WHERE event_id = 1").await? == 0 {
                 return Ok(false);
             }
             let twice = "DROP INDEX IF EXISTS tickets_one_per_seat;
                 INSERT INTO tickets (id, order_id, event_id, seat_number, seat_version, price, queue_token)
                 SELECT gen_random_uuid(), order_id, event_id, seat_number, seat_version, price, queue_token
                 FROM tickets WHERE event_id = 1 AND status <> 'CANCELLED' ORDER BY sold_at LIMIT 1";
-            sql::execute(database, twice).await?;
+            db.execute(twice).await?;
         }
         Rule::NoTicketLost => {
             // The latest: the oldest was sold twice.
@@ -111,15 +111,15 @@ async fn break_it(world: &World, rule: Rule) -> Outcome<bool> {
                 ticket.map(|ticket| ticket.id)
             });
             let Some(id) = told else { return Ok(false) };
-            sql::execute(database, &format!("DELETE FROM tickets WHERE id = '{id}'")).await?;
+            db.execute(&format!("DELETE FROM tickets WHERE id = '{id}'")).await?;
         }
         Rule::MoneyIsConserved => {
             let twice = "UPDATE users SET balance = balance - 1000 WHERE id =
                 (SELECT user_id FROM payments JOIN users ON users.id = user_id WHERE balance >= 1000 LIMIT 1)";
-            if sql::number(database, "SELECT count(*) AS n FROM payments").await? == 0 {
+            if db.number("SELECT count(*) AS n FROM payments").await? == 0 {
                 return Ok(false);
             }
-            sql::execute(database, twice).await?;
+            db.execute(twice).await?;
         }
         Rule::DatabaseAndRedisAgree => {
             let keys = Keys::new(EventId::try_from(1)?);
