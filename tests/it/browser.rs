@@ -246,7 +246,7 @@ async fn reloading_going_back_and_pressing_twice_are_safe() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_was_slower_is_told_and_offered_the_nearest_seat() {
+async fn a_slower_visitor_is_offered_the_nearest_free_seat() {
     let house = house(|_| {}).await;
     let tab = house.visitor().await;
     house.go(&tab, "/events/1").await;
@@ -302,7 +302,7 @@ async fn while_redis_is_away_the_page_stays_and_goes_on_by_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sold_out_closed_and_out_of_time_are_each_told() {
+async fn the_page_says_sold_out_closed_and_out_of_time() {
     let house = house(|config| config.seat_count = 1).await;
     let (quick, slow) = (house.visitor().await, house.visitor().await);
     for tab in [&quick, &slow] {

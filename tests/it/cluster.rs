@@ -211,7 +211,7 @@ async fn a_slot_that_moves_is_followed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_address_of_a_cluster_is_said_to_be_too_few() {
+async fn one_address_is_too_few_for_a_cluster() {
     let redis = Redis::cluster(0).await.unwrap();
     let pool = zticket::store::redis::links::pool(
         &zticket::store::redis::links::Address::parse(&redis.nodes[0].url()).unwrap(),

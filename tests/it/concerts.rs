@@ -181,7 +181,7 @@ async fn a_person_has_one_place_from_however_many_devices() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_has_a_place_gets_it_also_when_newcomers_are_refused() {
+async fn a_person_with_a_place_gets_it_even_when_newcomers_are_refused() {
     let app = TestApp::by_hand(|config| config.policy.max_queue = 2).await;
     let mut concert = plan();
     concert["dates"][0]["onePlacePerPerson"] = true.into();

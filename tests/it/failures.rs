@@ -45,7 +45,7 @@ async fn a_sale_the_database_refuses_costs_nothing_and_frees_the_seat() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_lost_at_commit_releases_nothing_and_the_repeat_finds_out() {
+async fn after_a_connection_lost_at_commit_the_hold_stays_and_a_retry_succeeds() {
     let app = TestApp::by_hand(|_| {}).await;
     let visitor = app.inside().await;
     app.db
@@ -78,7 +78,7 @@ async fn a_commit_whose_answer_was_lost_is_found_by_the_repeat() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_dead_server_sold_the_next_sweep_settles() {
+async fn the_next_sweep_settles_what_a_dead_server_sold() {
     let app = TestApp::by_hand(|_| {}).await;
     let visitor = app.inside().await;
     assert_eq!(app.hold(&visitor, 7).await.0, 200);
@@ -92,7 +92,7 @@ async fn what_a_dead_server_sold_the_next_sweep_settles() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_settled_sale_that_could_not_be_marked_is_settled_again_without_effect() {
+async fn a_sale_that_could_not_be_marked_is_settled_again_without_effect() {
     let app = TestApp::by_hand(|_| {}).await;
     let visitor = app.inside().await;
     app.db

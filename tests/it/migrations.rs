@@ -49,7 +49,7 @@ async fn migrations_go_down_and_up_again_to_the_same_shape() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_table_and_column_is_explained() {
+async fn every_table_and_column_has_a_comment() {
     let db = database().await;
     let silent = lines(
         &db,

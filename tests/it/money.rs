@@ -88,7 +88,7 @@ async fn a_charge_is_made_once_for_each_key() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn amounts_have_limits_and_every_wrong_one_its_error() {
+async fn amounts_have_limits_and_wrong_ones_are_refused() {
     let app = TestApp::by_hand(|_| {}).await;
     let person = app.sign_up("A").await;
     for wrong in [0, -5, 10_000_001, i64::MAX, i64::MIN] {
@@ -248,7 +248,7 @@ async fn the_price_charged_is_the_price_shown_and_cannot_change() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_parties_with_a_seat_in_common_one_gets_all_and_the_other_none() {
+async fn of_two_parties_that_want_one_seat_one_gets_all_the_other_none() {
     let app = TestApp::by_hand(|config| {
         config.policy.max_active = 100;
         config.policy.batch = 100;
@@ -370,7 +370,7 @@ async fn a_server_killed_between_commit_and_settling_loses_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_belongs_to_others_is_out_of_reach() {
+async fn a_person_cannot_reach_what_belongs_to_others() {
     let app = TestApp::by_hand(|_| {}).await;
     let event = app.priced_event().await;
     let (owner, thief) = (app.rich("A", 100_000).await, app.rich("B", 5).await);

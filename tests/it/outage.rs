@@ -161,7 +161,7 @@ async fn a_wiped_redis_is_rebuilt_from_the_database_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_ran_out_before_the_loss_does_not_come_back() {
+async fn a_visitor_out_of_time_before_the_loss_does_not_come_back() {
     let mut app = TestApp::by_hand(|config| config.policy.max_active = 1).await;
     let visitor = app.inside().await;
     app.pass_time(Duration::from_secs(301)).await;
@@ -236,7 +236,7 @@ async fn no_place_is_given_twice_when_a_lagging_replica_is_promoted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restart_in_good_order_keeps_everything_and_nobody_waits_for_a_gap() {
+async fn an_orderly_restart_keeps_everything_and_leaves_no_gap() {
     let mut app = TestApp::by_hand(|config| config.policy.max_active = 1).await;
     let inside = app.inside().await;
     assert_eq!(app.hold(&inside, 4).await.0, 200);
@@ -327,7 +327,7 @@ async fn a_silence_longer_than_the_queue_ttl_sweeps_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_wakes_after_a_freeze_says_nothing_untrue() {
+async fn a_server_that_wakes_from_a_freeze_trusts_no_old_snapshot() {
     let app = TestApp::by_hand(|config| config.seat_count = 1).await;
     let buyer = app.inside().await;
     let waiting = app.enter().await;
@@ -354,7 +354,7 @@ async fn a_server_that_wakes_after_a_freeze_says_nothing_untrue() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn while_redis_is_away_polls_go_on_and_writes_are_told_to_come_back() {
+async fn while_redis_is_away_polls_work_and_writes_get_a_503() {
     let mut app = TestApp::by_hand(|config| config.policy.max_active = 1).await;
     let inside = app.inside().await;
     let waiting = app.enter().await;

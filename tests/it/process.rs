@@ -46,7 +46,7 @@ fn help_and_version_need_no_configuration() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_redis_that_is_not_there_yet_is_waited_for_and_a_stop_exits_with_0() {
+async fn a_server_waits_for_redis_at_start_and_a_stop_exits_with_0() {
     let db = empty_database().await;
     let mut redis = start_redis().await;
     redis.kill();
@@ -67,7 +67,7 @@ async fn a_redis_that_is_not_there_yet_is_waited_for_and_a_stop_exits_with_0() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_database_that_takes_connections_and_says_nothing_is_waited_for() {
+async fn a_server_waits_for_a_database_that_does_not_answer() {
     let (db, redis) = (database().await, start_redis().await);
     let mut url = db.url.clone();
     let proxy = Proxy::before(&mut url).unwrap();
@@ -119,7 +119,7 @@ async fn what_was_accepted_before_a_stop_is_finished_and_settled() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_token_is_written_to_the_log_however_talkative() {
+async fn the_log_has_no_token_at_any_level() {
     let (db, redis) = (database().await, start_redis().await);
     let zticket = zticket(&db.url, &redis.url()).set("ZTICKET_LOG", "trace").set("ZTICKET_LOG_FORMAT", "json");
     let mut server = zticket.set("ZTICKET_ADMISSION_INTERVAL_MS", 20).start().unwrap();

@@ -48,7 +48,7 @@ impl Stream {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_tells_the_rank_the_turn_the_seats_and_the_end() {
+async fn a_stream_reports_the_rank_the_turn_the_seats_and_the_end() {
     let app = TestApp::by_hand(|config| config.policy.batch = 1).await;
     let (first, second) = (app.enter().await, app.enter().await);
     app.look().await;
@@ -78,7 +78,7 @@ async fn a_stream_tells_the_rank_the_turn_the_seats_and_the_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pause_its_reason_and_the_turn_after_it_are_told() {
+async fn a_stream_reports_a_pause_its_reason_and_the_turn_after_it() {
     let app = TestApp::start().await;
     let mut conn = app.redis.connect().await.unwrap();
     let keys = app.event().keys.clone();
@@ -146,7 +146,7 @@ async fn a_stream_whose_listener_went_away_is_closed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_over_or_unknown_is_no_stream() {
+async fn a_token_that_is_over_or_unknown_opens_no_stream() {
     let app = TestApp::by_hand(|_| {}).await;
     let visitor = app.enter().await;
     app.leave(&visitor).await;

@@ -69,7 +69,7 @@ async fn five_hundred_buyers_get_fifty_seats() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn fifty_seats_of_fifty_sell_out_to_five_hundred_in_order() {
+async fn fifty_seats_go_to_five_hundred_visitors_in_order_of_the_line() {
     let app = TestApp::start().await;
     let visitors = join_all((0..500).map(|_| app.enter())).await;
     // Everyone polls until inside or told that it is over, and takes any seat that is free.
@@ -200,7 +200,7 @@ async fn servers_that_settle_the_same_sale_settle_it_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn while_redis_is_told_of_a_sale_the_next_ones_gather() {
+async fn sales_gather_while_redis_hears_of_the_last_ones() {
     let app = TestApp::by_hand(|_| {}).await;
     let visitors = crowd(&app, 40).await;
     let tickets = join_all(visitors.iter().zip(1..).map(|(visitor, seat)| app.buy(visitor, seat))).await;
@@ -226,7 +226,7 @@ async fn while_redis_is_told_of_a_sale_the_next_ones_gather() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_purchase_is_one_script_call_and_one_statement_and_together_they_are_fewer() {
+async fn a_purchase_is_one_script_call_and_one_statement_or_shares_them() {
     let app = TestApp::by_hand(|_| {}).await;
     let visitors = crowd(&app, 41).await;
     let holds = || app.parts().stores.metrics.scripts.with_label_values(&["3_seat_hold", "HELD"]).get();

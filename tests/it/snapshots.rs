@@ -22,7 +22,7 @@ fn rank(standing: Standing) -> Option<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_a_long_line_the_front_and_the_tail_are_always_fresh() {
+async fn the_front_and_the_tail_of_a_long_line_are_always_fresh() {
     let app = TestApp::by_hand(|config| config.policy.max_active = 10).await;
     crowd(&app, 700_000).await;
     assert_eq!(rank(app.look().await.standing(Place(699_999))), Some(700_000));
@@ -112,7 +112,7 @@ async fn an_event_without_changes_costs_one_small_read() {
 /// A snapshot is two reads, and people are let in between them as well. Whatever the order, it is of one moment: nobody
 /// is missing both in the line and inside, and the next one knows all.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_happens_between_the_two_reads_of_a_snapshot_is_not_missed() {
+async fn a_change_between_the_two_reads_of_a_snapshot_is_not_missed() {
     let app = TestApp::by_hand(|config| {
         config.seat_count = 500;
         config.policy.max_active = 500;

@@ -87,7 +87,7 @@ async fn health(app: &TestApp) -> (StatusCode, Value) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn while_the_database_stalls_buying_is_refused_in_time_and_polls_go_on() {
+async fn while_the_database_stalls_purchases_fail_in_time_and_polls_work() {
     let (app, proxy) = behind_database(|_| {}).await;
     let buyers = inside(&app, 8).await;
     assert_eq!(health(&app).await.0, 200);
@@ -146,7 +146,7 @@ async fn connections_to_the_database_that_fell_silent_are_all_replaced() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn while_redis_stalls_writes_are_refused_in_time_and_polls_go_on() {
+async fn while_redis_stalls_writes_fail_in_time_and_polls_work() {
     let (app, proxy) = behind_redis(|_| {}).await;
     let buyers = inside(&app, 8).await;
     proxy.stall();
@@ -189,7 +189,7 @@ async fn connections_to_redis_that_fell_silent_or_broke_are_replaced() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_too_many_purchases_those_beyond_are_refused_at_once_and_the_others_sold_when_it_goes_on() {
+async fn of_too_many_purchases_some_fail_at_once_and_the_rest_sell_later() {
     let (app, proxy) = behind_database(|config| {
         config.policy.max_active = 1000;
         config.policy.batch = 1000;
@@ -227,7 +227,7 @@ async fn of_too_many_purchases_those_beyond_are_refused_at_once_and_the_others_s
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_too_many_who_enter_those_beyond_are_refused_at_once_and_the_others_get_in_when_it_goes_on() {
+async fn of_too_many_entries_some_fail_at_once_and_the_rest_succeed_later() {
     let (app, proxy) = behind_redis(|config| config.most_entering = 20).await;
     app.enter().await;
     proxy.stall();
@@ -252,7 +252,7 @@ async fn of_too_many_who_enter_those_beyond_are_refused_at_once_and_the_others_g
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn however_many_queries_pile_up_sales_find_a_connection() {
+async fn sales_find_a_connection_however_many_queries_wait() {
     let app = TestApp::start().await;
     let buyers = inside(&app, 2).await;
     assert_eq!(answer(purchase(&app, &buyers[0], 1)).await.0, 200);
@@ -284,7 +284,7 @@ async fn however_many_queries_pile_up_sales_find_a_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_web_worker_begins_no_more_calls_to_redis_than_can_be_answered_in_time() {
+async fn a_web_worker_starts_only_as_many_redis_calls_as_fit_the_deadline() {
     let app = TestApp::by_hand(|_| {}).await;
     let lane = app.parts().site.stores.lane(1).unwrap();
     let mut calls = Vec::new();

@@ -47,7 +47,7 @@ async fn later_server(app: &TestApp) -> (Arc<Parts>, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn servers_with_other_versions_of_the_scripts_work_side_by_side() {
+async fn servers_with_different_script_versions_work_side_by_side() {
     let app = TestApp::start_with(Background::Running, |config| {
         config.seat_count = 200;
         (config.policy.batch, config.policy.max_active) = (100, 100);

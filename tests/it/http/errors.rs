@@ -15,7 +15,7 @@ fn is((status, body): (StatusCode, Value), expected: u16, code: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn unknown_paths_and_wrong_methods_are_told_so_in_json() {
+async fn unknown_paths_and_wrong_methods_are_answered_in_json() {
     let app = TestApp::by_hand(|_| {}).await;
     for path in
         ["/nope", "/api", "/api/", "/api/nope", "/api/events", "/api/events/1/nope", "/api/seats/", "/api/rankings"]
@@ -176,7 +176,7 @@ async fn headers_too_long_to_read_end_the_connection_not_the_server() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_is_not_inside_cannot_hold_or_buy() {
+async fn a_visitor_who_is_not_inside_cannot_hold_or_buy() {
     let app = TestApp::by_hand(|config| config.policy.max_active = 1).await;
     let inside = app.inside().await;
     let waiting = app.enter().await;

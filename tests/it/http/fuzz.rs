@@ -188,7 +188,7 @@ async fn requests_in_one_breath_are_answered_one_by_one() {
 
 /// A second request hidden in the body of the first must not be taken for one.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_hidden_in_a_body_is_not_heard() {
+async fn a_request_hidden_in_a_body_is_not_executed() {
     let app = TestApp::by_hand(|_| {}).await;
     let addr = app.server.as_ref().unwrap().addr;
     let hidden = "GET /livez HTTP/1.1\r\nHost: a\r\n\r\n";

@@ -52,7 +52,7 @@ fn retry_after(response: &Response) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn entering_is_limited_for_each_address_alone_and_one_can_come_back() {
+async fn entering_is_limited_by_address_and_allowed_again_later() {
     let app = limited(|limits| limits.enter_per_second = 1).await;
     let enter = |client: &'static str| from(app.request(Method::POST, "/api/queues/tokens"), client);
     let (sent, refused) = until_refused(|| enter(HERE)).await;
@@ -253,7 +253,7 @@ async fn a_quiet_connection_is_closed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_too_long_is_told_so() {
+async fn too_long_urls_headers_and_forms_are_refused() {
     let app = TestApp::by_hand(|_| {}).await;
     for path in [format!("/{}", "a".repeat(4096)), format!("/api/seats?x={}", "a".repeat(5000))] {
         let (status, body) = answer(app.request(Method::GET, &path)).await;

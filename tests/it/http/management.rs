@@ -3,7 +3,7 @@
 use crate::support::TestApp;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn health_tells_of_the_server_and_what_it_stands_on() {
+async fn health_reports_the_server_and_its_stores() {
     let app = TestApp::by_hand(|_| {}).await;
     let response = app.client.get(app.management_url("/actuator/health")).send().await.unwrap();
     assert_eq!(response.status(), 200);

@@ -48,7 +48,7 @@ async fn every_page_forbids_what_it_does_not_need() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cookies_are_hidden_from_scripts_and_other_sites_and_secure_behind_https() {
+async fn cookies_are_http_only_same_site_and_secure_behind_https() {
     let app = TestApp::by_hand(|_| {}).await;
     let joined = post(&app, "/events/1/join", "", &[]).await;
     assert_eq!((joined.status().as_u16(), joined.headers()["location"].to_str().unwrap()), (303, "/events/1/queue"));
@@ -64,7 +64,7 @@ async fn cookies_are_hidden_from_scripts_and_other_sites_and_secure_behind_https
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_is_sent_on_to_own_paths_only() {
+async fn redirects_lead_to_own_paths_only() {
     let app = TestApp::by_hand(|_| {}).await;
     for (next, to) in [
         ("/events/1", "/events/1"),
@@ -164,7 +164,7 @@ async fn a_large_seat_map_is_compressed_and_a_small_page_is_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn style_and_script_are_kept_for_good_under_a_name_of_their_content() {
+async fn style_and_script_are_cached_for_good_under_a_hashed_name() {
     let app = TestApp::by_hand(|_| {}).await;
     app.look().await;
     let text = get(&app, "/").await.text().await.unwrap();

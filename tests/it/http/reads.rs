@@ -8,7 +8,7 @@ use crate::support::TestApp;
 use crate::support::app::answer;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_waiting_visitor_is_told_everything_about_the_wait() {
+async fn the_status_of_a_waiting_visitor_is_complete() {
     let app = TestApp::by_hand(|config| config.policy.max_active = 0).await;
     let (_, entered) = answer(app.request(Method::POST, "/api/queues/tokens")).await;
     assert_eq!(
@@ -91,7 +91,7 @@ async fn a_pass_and_a_hold_that_run_out_give_back_what_they_took() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_waits_is_told_when_all_is_sold_and_a_seat_that_comes_back_goes_to_the_line() {
+async fn the_line_hears_of_a_sell_out_and_gets_a_seat_that_comes_back() {
     let app = TestApp::by_hand(|config| config.seat_count = 1).await;
     let buyer = app.inside().await;
     let waiting = app.enter().await;

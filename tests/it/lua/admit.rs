@@ -25,7 +25,7 @@ async fn people_are_let_in_in_order_a_batch_at_a_time() {
 }
 
 #[tokio::test]
-async fn between_two_admissions_an_interval_passes_however_many_servers_ask() {
+async fn admissions_keep_their_interval_however_many_servers_ask() {
     let event = Fixture::with(|setup| setup.policy.batch = 2).await;
     event.entered(10).await;
     let now = event.now().await + 50;
@@ -75,7 +75,7 @@ async fn absent_people_are_passed_over_but_keep_their_place() {
 }
 
 #[tokio::test]
-async fn present_is_who_was_heard_in_this_slice_or_the_one_before() {
+async fn a_visitor_heard_in_this_slice_or_the_last_is_present() {
     let event = Fixture::new().await;
     event.entered(3).await;
     for _ in 0..5 {

@@ -131,7 +131,7 @@ async fn a_second_new_life_keeps_the_first_gap_open() {
 }
 
 #[tokio::test]
-async fn who_came_between_two_losses_was_never_lost_and_does_not_return() {
+async fn a_visitor_who_came_between_two_losses_does_not_return() {
     for (gap_to, came) in [(104, 20), (100, 3), (101, 1), (103, 30), (107, 50)] {
         let event = Fixture::with(|setup| {
             setup.facts["next"] = gap_to.into();
@@ -173,7 +173,7 @@ async fn a_gap_stays_open_through_a_restart_that_lost_nothing() {
 }
 
 #[tokio::test]
-async fn the_clock_of_the_event_survives_a_new_life_on_a_machine_whose_clock_is_behind() {
+async fn the_event_clock_survives_a_new_life_on_a_machine_with_a_slow_clock() {
     let event = Fixture::new().await;
     event.entered(1).await;
     let ahead = event.now().await + 3_600_000;

@@ -69,7 +69,7 @@ async fn bits_count_from_the_base_of_a_trimmed_line() {
 }
 
 #[tokio::test]
-async fn whoever_enters_was_just_heard_from() {
+async fn a_visitor_who_enters_counts_as_present() {
     let event = Fixture::new().await;
     event.entered(2).await;
     for slice in PULSES.into_iter().skip(1).chain([Key::Pulse0]) {
@@ -93,7 +93,7 @@ async fn the_first_in_an_empty_line_is_its_head() {
 }
 
 #[tokio::test]
-async fn a_nearly_full_line_takes_the_first_of_those_who_ask() {
+async fn a_nearly_full_line_takes_the_first_who_ask() {
     let event = Fixture::with(|setup| setup.policy.max_queue = 10).await;
     assert_eq!(event.enter(8).await, entered(0, 8, 1));
     assert_eq!(event.enter(5).await, entered(8, 2, 9));
@@ -291,7 +291,7 @@ async fn a_refusal_of_newcomers_tells_members_their_places() {
 }
 
 #[tokio::test]
-async fn a_member_inside_keeps_the_place_also_when_the_line_was_trimmed_behind_it() {
+async fn a_member_inside_keeps_the_place_when_the_line_is_trimmed_past_it() {
     let event = Fixture::new().await;
     members(&event, &[7]).await;
     assert_eq!(event.admit_now().await, Admit::Admitted(1));

@@ -150,7 +150,7 @@ pub fn each(check: impl Fn(&'static Source, Header, &'static str)) {
 }
 
 #[test]
-fn every_file_is_a_script_that_is_called_and_every_script_has_its_file() {
+fn every_file_is_a_known_script_and_every_script_has_a_file() {
     let files: BTreeSet<String> = fs::read_dir(folder())
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -165,7 +165,7 @@ fn every_file_is_a_script_that_is_called_and_every_script_has_its_file() {
 }
 
 #[test]
-fn a_header_says_what_the_script_does_at_which_stage_and_what_it_keeps() {
+fn a_header_names_purpose_stage_and_invariants() {
     each(|source, header, _| {
         assert!(header.does.len() > 20 && header.does.ends_with('.'), "{}: {}", source.name, header.does);
         assert!(header.version > 0, "{}", source.name);
@@ -225,7 +225,7 @@ fn the_replies_of_a_header_are_those_of_the_body_and_of_the_call() {
 }
 
 #[test]
-fn redis_has_its_clock_read_at_most_once_by_a_script() {
+fn a_script_reads_the_clock_of_redis_at_most_once() {
     each(|source, _, body| {
         assert!(body.matches("'TIME'").count() <= 1, "{}: one moment a call", source.name);
         assert!(!body.contains("os.time") && !body.contains("math.random"), "{}", source.name);

@@ -43,7 +43,7 @@ async fn the_same_seat_again_has_the_same_deadline() {
 }
 
 #[tokio::test]
-async fn a_further_seat_has_a_deadline_of_its_own_and_the_earliest_is_told() {
+async fn a_further_seat_has_its_own_deadline_and_the_reply_is_the_earliest() {
     let event = Fixture::new().await;
     let visitors = event.inside(1).await;
     let now = event.now().await + 50;
@@ -169,7 +169,7 @@ async fn a_seat_that_does_not_exist_is_named() {
 }
 
 #[tokio::test]
-async fn a_pass_holds_only_so_many_seats() {
+async fn a_pass_holds_a_limited_number_of_seats() {
     let event = Fixture::with(|setup| setup.policy.seats_per_pass = 3).await;
     let place = event.inside(1).await[0];
     let dump = event.dump().await;
@@ -185,7 +185,7 @@ async fn a_pass_holds_only_so_many_seats() {
 }
 
 #[tokio::test]
-async fn who_holds_more_than_a_lowered_limit_can_still_pay() {
+async fn a_visitor_with_more_holds_than_a_lowered_limit_can_still_pay() {
     let event = Fixture::new().await;
     let place = event.inside(1).await[0];
     event.held(place, &[1, 2, 3]).await;
@@ -231,7 +231,7 @@ async fn the_last_overdue_hold_of_someone_can_be_taken_over() {
 }
 
 #[tokio::test]
-async fn who_held_it_may_have_an_overdue_seat_again() {
+async fn the_last_holder_can_have_an_overdue_seat_again() {
     let event = Fixture::with(|setup| setup.policy.seats_per_pass = 1).await;
     let place = event.inside(1).await[0];
     let now = event.now().await + 50;
@@ -243,7 +243,7 @@ async fn who_held_it_may_have_an_overdue_seat_again() {
 }
 
 #[tokio::test]
-async fn an_overdue_seat_does_not_count_against_who_held_it() {
+async fn an_overdue_seat_does_not_count_against_its_last_holder() {
     let event = Fixture::with(|setup| setup.policy.seats_per_pass = 1).await;
     let place = event.inside(1).await[0];
     event.held(place, &[1]).await;
@@ -256,7 +256,7 @@ async fn an_overdue_seat_does_not_count_against_who_held_it() {
 }
 
 #[tokio::test]
-async fn what_one_bought_is_said_to_be_ones_own_also_without_a_pass() {
+async fn a_bought_seat_is_its_buyers_own_even_without_a_pass() {
     let event = Fixture::new().await;
     let visitors = event.inside(2).await;
     event.settle(&[change(5, 1, true, visitors[0]), change(6, 1, true, visitors[0])]).await;
@@ -273,7 +273,7 @@ async fn what_one_bought_is_said_to_be_ones_own_also_without_a_pass() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_200_who_want_the_same_seat_exactly_one_gets_it() {
+async fn of_200_visitors_who_want_one_seat_exactly_one_gets_it() {
     let event = Fixture::with(|setup| {
         setup.facts["seats"] = 300.into();
         setup.policy.max_active = 300;

@@ -5,7 +5,7 @@ use zticket::store::redis::scripts::Leave;
 use super::fixture::{BLOCK, Fixture, change};
 
 #[tokio::test]
-async fn who_leaves_the_line_is_out_of_it_and_the_others_stay_in_order() {
+async fn a_visitor_leaves_the_line_and_the_others_stay_in_order() {
     let event = Fixture::new().await;
     event.entered(10).await;
     assert_eq!(event.leave(4).await, Leave::Left);
@@ -41,7 +41,7 @@ async fn when_the_last_one_leaves_the_line_is_empty() {
 }
 
 #[tokio::test]
-async fn who_leaves_from_inside_gives_back_the_pass_and_all_holds() {
+async fn leaving_from_inside_gives_back_the_pass_and_all_holds() {
     let event = Fixture::new().await;
     let visitors = event.inside(2).await;
     event.held(visitors[0], &[3, 5]).await;
@@ -56,7 +56,7 @@ async fn who_leaves_from_inside_gives_back_the_pass_and_all_holds() {
 }
 
 #[tokio::test]
-async fn who_leaves_from_inside_without_a_hold_changes_no_seat() {
+async fn leaving_from_inside_without_a_hold_changes_no_seat() {
     let event = Fixture::new().await;
     let visitors = event.inside(2).await;
     event.held(visitors[1], &[4]).await;
@@ -93,7 +93,7 @@ async fn leaving_the_gap_is_final() {
 }
 
 #[tokio::test]
-async fn where_there_is_nothing_to_give_up_nothing_is_written() {
+async fn leaving_with_nothing_to_give_up_writes_nothing() {
     let base = 1 << 20;
     let event = Fixture::with(|setup| {
         setup.facts["base"] = base.into();

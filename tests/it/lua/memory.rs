@@ -8,7 +8,7 @@ use zticket::store::redis::scripts::{Leave, Release, SOURCES, Sweep};
 use super::fixture::{Fixture, change};
 
 #[tokio::test]
-async fn a_million_who_wait_and_poll_weigh_less_than_two_megabytes() {
+async fn a_million_polling_visitors_take_less_than_two_megabytes() {
     let event = Fixture::new().await;
     for _ in 0..10 {
         event.entered(100_000).await;

@@ -11,7 +11,7 @@ fn refused(rule: &str) -> PolicySet {
 }
 
 #[tokio::test]
-async fn a_change_is_in_force_at_once_and_servers_hear_of_it() {
+async fn a_change_applies_at_once_and_servers_hear_of_it() {
     let event = Fixture::new().await;
     event.entered(10).await;
     assert_eq!(event.change(&[("batch", "3"), ("max_active", "2")]).await, PolicySet::Ok);
@@ -47,7 +47,7 @@ async fn every_setting_takes_its_lowest_value_and_nothing_lower() {
 }
 
 #[tokio::test]
-async fn what_is_no_plain_whole_number_is_refused() {
+async fn a_value_that_is_no_plain_whole_number_is_refused() {
     let event = Fixture::new().await;
     let rule = "batch is a whole number of at least 0";
     for value in ["", "-1", "+1", "1.5", "1e3", "0x10", " 1", "1 ", "ten", "1\n", "1234567890123", "nan"] {
@@ -113,7 +113,7 @@ async fn an_event_is_paused_resumed_and_closed() {
 }
 
 #[tokio::test]
-async fn the_same_configuration_is_applied_once_so_that_live_changes_outlast_a_restart() {
+async fn a_restart_with_the_same_configuration_keeps_live_changes() {
     let event = Fixture::new().await;
     assert_eq!(event.seed("a", &[("batch", "50")]).await, PolicySet::Ok);
     assert_eq!(event.change(&[("batch", "60")]).await, PolicySet::Ok);

@@ -62,7 +62,7 @@ async fn nobody_is_marked_by_an_empty_pulse() {
 }
 
 #[tokio::test]
-async fn what_lies_before_the_base_is_cut_off_a_bitmap() {
+async fn a_bitmap_is_cut_at_the_base_of_the_line() {
     let base = 1 << 20;
     let event = Fixture::with(|setup| {
         setup.facts["base"] = base.into();
@@ -99,7 +99,7 @@ async fn places_before_the_base_and_not_yet_given_out_are_ignored() {
 }
 
 #[tokio::test]
-async fn a_pulse_brings_nobody_back_who_left_or_was_let_in() {
+async fn a_pulse_brings_back_nobody_who_left_or_was_let_in() {
     let event = Fixture::new().await;
     event.entered(5).await;
     event.leave(2).await;

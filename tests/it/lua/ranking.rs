@@ -20,7 +20,7 @@ async fn scores(event: &Fixture) -> Vec<(i32, i64)> {
 }
 
 #[tokio::test]
-async fn scores_are_set_and_taken_out() {
+async fn scores_are_set_and_removed() {
     let event = Fixture::new().await;
     assert_eq!(set(&event, 100, false, &[(1, Some(5)), (2, Some(3)), (3, None)]).await, 3);
     assert_eq!(scores(&event).await, [(2, 3), (1, 5)]);
@@ -38,7 +38,7 @@ async fn an_older_count_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_ranking_counts_as_built_once_all_concerts_were_counted_and_does_not_stay_forever() {
+async fn a_ranking_is_built_once_all_concerts_are_counted_and_expires() {
     let event = Fixture::new().await;
     let keys = Keys::ranking("test");
     let built = async || -> bool { event.conn().hexists(keys.get(Key::AsOf), "*").await.unwrap() };

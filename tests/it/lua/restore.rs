@@ -60,7 +60,7 @@ async fn what_is_left_of_a_lost_event_is_thrown_away() {
 }
 
 #[tokio::test]
-async fn the_line_comes_back_in_its_old_order_and_everyone_counts_as_present() {
+async fn a_restored_line_keeps_its_order_and_everyone_is_present() {
     let event = Fixture::with(|setup| {
         setup.line = vec![3, 7, 8, 70];
         setup.facts["next"] = 100.into();
@@ -76,7 +76,7 @@ async fn the_line_comes_back_in_its_old_order_and_everyone_counts_as_present() {
 }
 
 #[tokio::test]
-async fn a_line_of_which_nobody_is_left_is_empty() {
+async fn a_restored_line_without_visitors_is_empty() {
     let event = Fixture::new().await;
     lose(&event, Key::Meta).await;
     let mut args = Setup::default().args();
@@ -133,7 +133,7 @@ async fn what_was_sold_stays_sold_and_old_messages_stay_old() {
 }
 
 #[tokio::test]
-async fn lost_places_may_return_but_for_who_is_barred() {
+async fn lost_places_may_return_unless_they_are_barred() {
     let event = Fixture::with(|setup| {
         setup.line = vec![3, 7];
         setup.back = vec![12, 14];

@@ -23,7 +23,7 @@ async fn a_released_seat_is_free_for_others() {
 }
 
 #[tokio::test]
-async fn releasing_what_is_free_already_is_done_already() {
+async fn releasing_a_free_seat_changes_nothing() {
     let event = Fixture::new().await;
     let place = event.inside(1).await[0];
     event.held(place, &[1]).await;
@@ -38,7 +38,7 @@ async fn releasing_what_is_free_already_is_done_already() {
 }
 
 #[tokio::test]
-async fn only_who_holds_a_seat_can_release_it_and_a_refusal_keeps_all() {
+async fn only_the_holder_can_release_a_seat_and_a_refusal_keeps_all() {
     let event = Fixture::new().await;
     let visitors = event.inside(3).await;
     event.held(visitors[0], &[1]).await;
@@ -65,7 +65,7 @@ async fn a_seat_that_does_not_exist_cannot_be_released() {
 }
 
 #[tokio::test]
-async fn an_overdue_hold_that_someone_else_has_now_is_not_released_by_the_one_before() {
+async fn a_seat_that_changed_hands_is_not_released_by_its_last_holder() {
     let event = Fixture::new().await;
     let visitors = event.inside(2).await;
     event.held(visitors[0], &[1]).await;
@@ -95,7 +95,7 @@ async fn an_overdue_hold_comes_back_at_its_deadline_and_not_before() {
 }
 
 #[tokio::test]
-async fn where_nothing_is_overdue_nothing_is_written() {
+async fn without_an_overdue_hold_nothing_is_written() {
     let event = Fixture::new().await;
     let place = event.inside(1).await[0];
     event.held(place, &[1]).await;
@@ -105,7 +105,7 @@ async fn where_nothing_is_overdue_nothing_is_written() {
 }
 
 #[tokio::test]
-async fn overdue_holds_come_back_a_bounded_number_at_a_time_the_oldest_first() {
+async fn overdue_holds_end_oldest_first_and_a_bounded_number_at_a_time() {
     let event = Fixture::with(|setup| setup.policy.seats_per_pass = 20).await;
     let visitors = event.inside(2).await;
     for seat in 1..=12 {

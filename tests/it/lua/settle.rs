@@ -84,7 +84,7 @@ async fn a_cancelled_seat_can_be_sold_again() {
 }
 
 #[tokio::test]
-async fn a_resale_whose_cancel_was_never_told_changes_the_owner_and_counts_once() {
+async fn a_resale_without_news_of_its_cancel_changes_the_owner_once() {
     let event = Fixture::new().await;
     let visitors = event.inside(2).await;
     event.settle(&[change(1, 1, true, visitors[0])]).await;
@@ -159,7 +159,7 @@ async fn a_buyer_does_not_come_back_from_the_gap() {
 }
 
 #[tokio::test]
-async fn a_buyer_whose_place_was_cut_off_or_never_given_out_here_is_fine() {
+async fn a_sale_to_a_place_outside_the_line_is_settled() {
     let base = 1 << 20;
     let event = Fixture::with(|setup| {
         setup.facts["base"] = base.into();
@@ -174,7 +174,7 @@ async fn a_buyer_whose_place_was_cut_off_or_never_given_out_here_is_fine() {
 }
 
 #[tokio::test]
-async fn a_sale_to_someone_whose_pass_is_over_counts_all_the_same() {
+async fn a_sale_counts_even_when_the_pass_of_its_buyer_is_over() {
     let event = Fixture::new().await;
     let place = event.inside(1).await[0];
     event.held(place, &[1, 2]).await;
@@ -219,7 +219,7 @@ async fn a_seat_that_the_event_does_not_have_is_passed_over() {
 }
 
 #[tokio::test]
-async fn the_seats_of_an_order_are_sold_together_and_what_is_unsold_is_told() {
+async fn an_order_is_sold_as_a_whole_and_the_reply_counts_unsold_seats() {
     let event = Fixture::new().await;
     let place = event.inside(1).await[0];
     event.held(place, &[3, 4, 5]).await;

@@ -102,7 +102,7 @@ fn shared_blocks_are_the_same_in_every_script() {
 }
 
 #[test]
-fn every_shared_block_is_in_several_scripts_and_the_prelude_in_all_of_an_event() {
+fn every_shared_block_is_used_and_every_event_script_has_the_prelude() {
     let all = scripts();
     for (name, piece) in BLOCKS {
         assert!(owners(name).len() > 1, "`{name}` is shared by {:?}", owners(name));

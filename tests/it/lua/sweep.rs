@@ -30,7 +30,7 @@ async fn the_ring_turns_when_a_slice_is_over() {
 }
 
 #[tokio::test]
-async fn the_slice_starts_again_when_the_sweep_was_not_asked_for_a_while() {
+async fn after_a_gap_without_sweeps_the_slice_starts_over() {
     const WHILE: i64 = SLICE / 8;
     let event = Fixture::new().await;
     event.entered(1).await;
@@ -59,7 +59,7 @@ async fn the_slice_starts_again_when_the_sweep_was_not_asked_for_a_while() {
 }
 
 #[tokio::test]
-async fn short_slices_leave_half_a_second_for_asking() {
+async fn short_slices_leave_half_a_second_between_sweeps() {
     for (unasked, outcome) in [(500, Sweep::Swept(0)), (501, Sweep::Skipped)] {
         let event = Fixture::with(|setup| setup.policy.queue_ttl_ms = 1000).await;
         event.at(event.meta("turned").await + unasked).await;
@@ -68,7 +68,7 @@ async fn short_slices_leave_half_a_second_for_asking() {
 }
 
 #[tokio::test]
-async fn who_polled_while_redis_was_away_is_let_in_before_those_behind() {
+async fn a_visitor_who_polled_during_an_outage_is_let_in_before_those_behind() {
     let event = Fixture::new().await;
     event.entered(2).await;
     event.turn().await;
@@ -81,7 +81,7 @@ async fn who_polled_while_redis_was_away_is_let_in_before_those_behind() {
 }
 
 #[tokio::test]
-async fn a_turn_too_early_changes_nothing_but_the_time_it_was_asked() {
+async fn a_sweep_that_comes_too_early_only_notes_its_time() {
     let event = Fixture::new().await;
     event.entered(3).await;
     event.turn().await;
@@ -108,7 +108,7 @@ async fn however_many_servers_sweep_the_ring_turns_once() {
 }
 
 #[tokio::test]
-async fn who_is_silent_for_a_full_ttl_is_dropped_and_not_before() {
+async fn a_visitor_is_dropped_after_a_full_ttl_of_silence_and_not_before() {
     let event = Fixture::new().await;
     event.entered(10).await;
     let heard = event.meta("now").await;
@@ -155,7 +155,7 @@ async fn a_pulse_right_before_a_turn_is_good_for_a_full_ttl_after_it() {
 }
 
 #[tokio::test]
-async fn who_keeps_polling_is_never_dropped() {
+async fn a_visitor_who_keeps_polling_is_never_dropped() {
     let event = Fixture::new().await;
     event.entered(300).await;
     for turn in 0..12_u32 {
@@ -169,7 +169,7 @@ async fn who_keeps_polling_is_never_dropped() {
 }
 
 #[tokio::test]
-async fn time_in_which_nobody_served_does_not_count_as_silence() {
+async fn time_without_any_server_does_not_count_as_silence() {
     let event = Fixture::new().await;
     event.entered(3).await;
     for _ in 1..TURNS {
@@ -229,7 +229,7 @@ async fn a_small_line_is_emptied_at_once() {
 }
 
 #[tokio::test]
-async fn a_sweep_of_half_a_large_line_is_done_and_of_more_is_not() {
+async fn a_sweep_may_empty_half_of_a_large_line_and_no_more() {
     for (waiting, alive, outcome) in
         [(102, 51, Sweep::Swept(51)), (101, 51, Sweep::Swept(50)), (101, 50, Sweep::Skipped)]
     {
@@ -245,7 +245,7 @@ async fn a_sweep_of_half_a_large_line_is_done_and_of_more_is_not() {
 }
 
 #[tokio::test]
-async fn a_large_line_is_emptied_only_after_it_stayed_silent_for_another_ttl() {
+async fn a_large_silent_line_is_emptied_after_another_ttl_of_silence() {
     let event = Fixture::new().await;
     event.entered(101).await;
     for _ in 1..TURNS {
@@ -288,7 +288,7 @@ fn long(setup: &mut Setup, head: i64) {
 }
 
 #[tokio::test]
-async fn whole_megabits_are_cut_off_the_front_of_a_line_two_of_them_past_its_base() {
+async fn whole_megabits_are_cut_off_a_line_two_megabits_past_its_base() {
     for (head, base) in [(2 * BLOCK - 1, 0), (2 * BLOCK, 2 * BLOCK), (3 * BLOCK + 77, 3 * BLOCK)] {
         let event = Fixture::with(|setup| long(setup, head)).await;
         let before = event.line().await;

@@ -80,7 +80,7 @@ fn no_script_is_forgotten_here() {
 }
 
 #[tokio::test]
-async fn without_meta_or_without_the_line_of_those_who_wait_nothing_is_done() {
+async fn without_meta_or_without_the_line_no_script_does_anything() {
     for lost in [Key::Meta, Key::Line] {
         let event = busy().await;
         let _: () = event.conn().del(event.key(lost)).await.unwrap();
@@ -120,7 +120,7 @@ async fn a_script_that_redis_forgot_is_loaded_again_by_the_call() {
 
 /// So that a clock that is set back never takes back a moment at which something was done, and time goes on from there.
 #[tokio::test]
-async fn whatever_is_done_is_dated() {
+async fn every_write_is_dated() {
     for name in OTHERS.into_iter().filter(|name| *name != "policy_set") {
         let event = busy().await;
         let (moment, dump) = (event.now().await + 200_000, event.dump().await);
