@@ -40,7 +40,7 @@ struct Cli {
     /// One shared connection a worker instead of a pool
     #[arg(long)]
     multiplex: bool,
-    /// Put so many into the line and exit
+    /// Put this many into the line and exit
     #[arg(long, value_name = "N")]
     fill: Option<u32>,
     /// While filling: how many of their tokens to print, evenly spread

@@ -189,7 +189,7 @@ async fn count_from_here(conn: &mut MultiplexedConnection) -> Outcome<()> {
 async fn ms_in_script(conn: &mut MultiplexedConnection) -> Outcome<f64> {
     let stats: String = redis::cmd("INFO").arg("commandstats").query_async(conn).await?;
     let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls=1,usec="));
-    let micros = line.and_then(|line| line.split(',').next()).ok_or("other scripts were called meanwhile")?;
+    let micros = line.and_then(|line| line.split(',').next()).ok_or("other scripts were called too")?;
     Ok(micros.parse::<f64>()? / 1000.0)
 }
 

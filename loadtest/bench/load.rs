@@ -22,7 +22,7 @@ pub struct Pressure {
     pub seconds: u64,
 }
 
-/// One side of a comparison: what is asked of whom, and with which tokens.
+/// One side of a comparison: the request, the server and the tokens.
 pub struct Side {
     /// As the generator knows it.
     kind: &'static str,
@@ -46,7 +46,7 @@ impl Side {
 pub enum Tokens {
     /// All of them, again and again, beginning somewhere.
     From(u32),
-    /// So many of them from the first number on, once each, with the seat of that number.
+    /// Each token once, with the seat of its number: first number, and how many.
     Once(u32, u32),
 }
 
@@ -69,7 +69,7 @@ impl Run {
         self.good() as f64 / self.micros * 1e6
     }
 
-    /// How many were answered well.
+    /// How many succeeded.
     pub fn good(&self) -> u64 {
         self.requests.saturating_sub(self.status)
     }
@@ -145,7 +145,7 @@ pub async fn wrk(programs: &Programs, files: &Path, side: &Side, pressure: Press
     Ok(serde_json::from_str(json)?)
 }
 
-/// Single-row inserts a second into a table like `tickets`, made anew in that database.
+/// Single-row inserts a second into a new table like `tickets` of that database.
 pub async fn pgbench(programs: &Programs, files: &Path, database_url: &str, pressure: Pressure) -> Outcome<f64> {
     let mut command = Command::new(&programs.pgbench);
     let database = connect_by_env(&mut command, database_url)?;

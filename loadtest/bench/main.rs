@@ -150,7 +150,7 @@ struct Bench<'a> {
     postgres: &'a Database,
     files: &'a Path,
     report: Report,
-    /// Sides that had their warm-up.
+    /// Sides that are warm.
     warm: HashSet<String>,
     runs: u32,
     errors: u64,
@@ -185,7 +185,7 @@ impl<'a> Bench<'a> {
         self.load(side, Pressure { seconds, ..self.pressure }, Tokens::From(start)).await
     }
 
-    /// Fails if requests did.
+    /// Fails if any request failed.
     fn verify(&self) -> Outcome<()> {
         match self.errors {
             0 => Ok(()),
@@ -193,7 +193,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Runs the sides in turns, A B C A B C …, so that whatever changes on the machine meanwhile changes for all.
+    /// Runs the sides in turns, A B C A B C …, so that a change of the machine affects all of them.
     async fn alternate<const N: usize>(&mut self, sides: [Option<Side>; N]) -> Outcome<[Series; N]> {
         for side in sides.iter().flatten() {
             if self.warm.insert(side.name().to_owned()) {
@@ -210,7 +210,7 @@ impl<'a> Bench<'a> {
         Ok(series)
     }
 
-    /// A side no target hangs on: a quick run leaves it out.
+    /// A side without a target: a quick run leaves it out.
     fn extra(&self, side: Side) -> Option<Side> {
         (!self.quick).then_some(side)
     }

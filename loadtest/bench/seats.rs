@@ -83,18 +83,18 @@ impl<'a> Bench<'a> {
         self.load(side, Pressure { seconds: 1, ..self.pressure }, Tokens::Once(0, count)).await
     }
 
-    /// The tokens the warm-up has left, once, for at most so long.
+    /// The tokens the warm-up has left, once, for at most this many seconds.
     pub async fn load_once(&mut self, side: &Side, visitors: u32, seconds: u64) -> Outcome<Run> {
         let used = self.buyers / 10;
         self.load(side, Pressure { seconds, ..self.pressure }, Tokens::Once(used, visitors - used)).await
     }
 }
 
-/// Fails if fewer tickets are in the database than buyers were told of.
+/// Fails if the database has fewer tickets than answers confirmed.
 pub async fn check_sold(stack: &Stack<'_>, told: u64) -> Outcome<()> {
     let sold = u64::try_from(stack.db.number("SELECT count(*) AS n FROM tickets").await?)?;
     if sold < told {
-        return Err(format!("{told} buyers were told that they have a ticket, {sold} have one").into());
+        return Err(format!("{told} purchases were confirmed, {sold} are in the database").into());
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! What is measured runs here: child processes, each with a Redis and a database of its own. All of them end with the
-//! value that stands for them, however the run ends.
+//! What is measured: servers as child processes, each with a Redis and a database of its own. They end when their value
+//! is dropped, however the run ends.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -41,7 +41,7 @@ impl Programs {
 
 /// A Redis that keeps an append-only file, as one that matters would.
 async fn redis(files: &Path) -> Outcome<Redis> {
-    // Rewriting the file in the middle of a run would be charged to whoever is measured then.
+    // Rewriting the file in the middle of a run would slow down one side.
     let more = ["--auto-aof-rewrite-percentage", "0"].map(str::to_owned).to_vec();
     Redis::single(Options { tcp: true, append_only: true, folder: Some(files.to_owned()), more }).await
 }

@@ -1,4 +1,4 @@
-//! What is compared with what people were told: the database all the time, Redis at the end.
+//! Compares the stores with the answers visitors got: the database all the time, Redis at the end.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -21,9 +21,9 @@ pub async fn promises(world: &World) -> Outcome<()> {
     Ok(())
 }
 
-/// Every ticket someone was told of is there.
+/// Every ticket in an answer is in the database.
 pub async fn told_is_true(world: &World) -> Outcome<()> {
-    // Before the look: who is told meanwhile comes later.
+    // Read first: answers that come later need not be in the rows.
     let told: Vec<(i32, u32, Told)> = lock(&world.stories)
         .iter()
         .flat_map(|story| {
@@ -40,13 +40,16 @@ pub async fn told_is_true(world: &World) -> Outcome<()> {
             (row.event_id, row.seat_number, row.place, row.price) == (event, seat, i64::from(place), ticket.price)
         };
         if !rows.get(&ticket.id).is_some_and(same) {
-            world.violated(Rule::NoTicketLost, format!("seat {seat} of event {event} was told to be sold to {place}"));
+            world.violated(
+                Rule::NoTicketLost,
+                format!("seat {seat} of event {event} was sold to place {place} according to its answer"),
+            );
         }
     }
     Ok(())
 }
 
-/// When everyone is gone: nothing was sold or charged that nobody was told of.
+/// When everyone is gone: everything sold or charged was in an answer.
 pub async fn nothing_else(world: &World) -> Outcome<()> {
     let rows = sql::tickets(&world.stage.db).await?;
     let stories: HashMap<(i32, u32), _> =
@@ -54,7 +57,10 @@ pub async fn nothing_else(world: &World) -> Outcome<()> {
     for row in &rows {
         let place = u32::try_from(row.place)?;
         let Some(story) = stories.get(&(row.event_id, place)) else {
-            world.violated(Rule::NoTicketLost, format!("seat {} was sold to nobody who came", row.seat_number));
+            world.violated(
+                Rule::NoTicketLost,
+                format!("seat {} was sold to a place that no visitor had", row.seat_number),
+            );
             continue;
         };
         let story = lock(story);
@@ -63,7 +69,8 @@ pub async fn nothing_else(world: &World) -> Outcome<()> {
         }
         let told = story.tickets.iter().find(|ticket| ticket.id == row.id);
         if told.map(|ticket| ticket.cancelled) != Some(row.status == "CANCELLED") {
-            let what = format!("ticket {} of place {} is {} and was told otherwise", row.id, row.place, row.status);
+            let what =
+                format!("ticket {} of place {} is {}, and the answer said otherwise", row.id, row.place, row.status);
             world.violated(Rule::NoTicketLost, what);
         }
     }
@@ -84,13 +91,13 @@ pub async fn nothing_else(world: &World) -> Outcome<()> {
         let story = lock(story);
         if matches!(story.end, None | Some(End::StillWaiting)) {
             let what = format!("place {} of event {} was still waiting at the end", story.place, story.event);
-            world.violated(Rule::WhoPollsGetsIn, what);
+            world.violated(Rule::PollingGetsIn, what);
         }
     }
     Ok(())
 }
 
-/// They did not wait for an answer, or were cut off by the end of the run.
+/// A visitor who did not wait for an answer, or was cut off by the end of the run.
 fn uncertain(story: &Story) -> bool {
     matches!(story.end, None | Some(End::Vanished | End::StillWaiting))
 }
@@ -99,7 +106,7 @@ fn uncertain(story: &Story) -> bool {
 pub async fn redis_agrees(world: &World, events: &[i32], patience: Duration) -> Outcome<()> {
     let deadline = Instant::now() + patience;
     loop {
-        // Nothing is broken any more, but a busy machine may keep one waiting.
+        // Nothing is broken any more, but a busy machine may be slow.
         let differences = match differences(world, events).await {
             Err(_) if Instant::now() < deadline => vec!["not answered".to_owned()],
             differences => differences?,

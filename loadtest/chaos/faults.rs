@@ -44,7 +44,7 @@ impl Kind {
         match self {
             Self::KillServer => "server killed (SIGKILL)",
             Self::FreezeServer => "server frozen past every deadline (SIGSTOP)",
-            Self::RestartServer => "server restarted in good order (SIGTERM)",
+            Self::RestartServer => "server restarted cleanly (SIGTERM)",
             Self::KillRedis => "Redis killed, back with its file",
             Self::WipeRedis => "Redis killed, back with nothing",
             Self::FreezeRedis => "Redis frozen",
@@ -58,8 +58,8 @@ impl Kind {
     }
 }
 
-/// Breaks one thing after another until the time is over, then waits until everything is whole again. Servers and
-/// services are hurt side by side, each one thing at a time.
+/// Breaks one thing after another until the time is over, then waits until everything is repaired. One server and one
+/// service are broken at a time.
 pub async fn run(world: Arc<World>, seed: u64, only: Vec<Kind>, until: Instant) -> Outcome<()> {
     let kinds = if only.is_empty() { Kind::ALL.to_vec() } else { only };
     let of_servers = |kind: &Kind| matches!(kind, Kind::KillServer | Kind::FreezeServer | Kind::RestartServer);
@@ -73,7 +73,7 @@ async fn one_by_one(world: &Arc<World>, seed: u64, kinds: Vec<Kind>, until: Inst
     if kinds.is_empty() {
         return Ok(());
     }
-    // Each in turn, in an order of its own each time, so that a short run has met most of them.
+    // Every kind once, shuffled, before any comes again, so that a short run meets most of them.
     let mut deck: Vec<Kind> = Vec::new();
     loop {
         tokio::time::sleep(Duration::from_millis(rng.u64(500..3000))).await;
@@ -82,7 +82,7 @@ async fn one_by_one(world: &Arc<World>, seed: u64, kinds: Vec<Kind>, until: Inst
             rng.shuffle(&mut deck);
         }
         let Some(kind) = deck.pop() else { continue };
-        // One that takes long is not begun when little time is left.
+        // A long fault does not start when little time is left.
         let needed =
             if kind == Kind::FreezeServer { QUEUE_TTL + Duration::from_secs(3) } else { Duration::from_secs(3) };
         if Instant::now() + needed > until {

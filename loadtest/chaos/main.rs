@@ -3,7 +3,7 @@
 //! promise that breaks is a violation. With `--break` nothing is killed: each promise is broken on purpose, and it is the
 //! checks that are tested.
 
-// Servers are named by their index here, and a wrong one may end this program.
+// Servers are known by their index, and a wrong index may end this program.
 #![allow(clippy::indexing_slicing)]
 
 mod checks;
@@ -36,7 +36,7 @@ const CHECKPOINT: Duration = Duration::from_secs(10);
 /// Sells tickets while everything goes wrong, and checks that nothing is lost. Needs the services of scripts/chaos.
 #[derive(Parser)]
 struct Cli {
-    /// What goes wrong, and what people do, follows from it [default: another one each time]
+    /// Decides what goes wrong and what visitors do [default: random]
     #[arg(long)]
     seed: Option<u64>,
     /// How long things go wrong
@@ -44,7 +44,7 @@ struct Cli {
     seconds: u64,
     #[arg(long, default_value_t = 3)]
     servers: usize,
-    /// People that come [default: 60 for each second]
+    /// Number of visitors [default: 60 for each second]
     #[arg(long)]
     visitors: Option<u32>,
     /// Seats of all events together [default: as many as people, who buy two on average]
@@ -53,7 +53,7 @@ struct Cli {
     /// Only these faults
     #[arg(long, value_delimiter = ',')]
     only: Vec<Kind>,
-    /// Break every promise on purpose instead: all of it must be found out
+    /// Break every promise on purpose instead: the checks must find all of it
     #[arg(long = "break")]
     sabotage: bool,
     /// Where to keep the servers' logs if something was violated
@@ -76,12 +76,12 @@ async fn main() -> ExitCode {
 async fn run(cli: Cli) -> Outcome<bool> {
     let seed = cli.seed.unwrap_or_else(|| fastrand::u64(..1_000_000));
     let visitors = cli.visitors.unwrap_or(cli.seconds as u32 * 60);
-    // Where promises are broken on purpose, there must be something left to break.
+    // To break promises on purpose, there must be something left to break.
     let seats = cli.seats.unwrap_or(if cli.sabotage { visitors * 3 } else { visitors }).max(60);
     eprintln!("chaos: seed {seed}, {visitors} visitors, about {seats} seats, {} s", cli.seconds);
 
     // A third of the seats for the free event, the others for two dates of two sections, ten seats to a row.
-    // Where promises are broken on purpose there must be a line: all come early, and few are inside.
+    // To break promises on purpose there must be a line: all come early, and few are inside.
     let (max_active, arriving) = if cli.sabotage { (15, 0.2) } else { (60, 0.8) };
     let stage = Stage::set_up(cli.servers, seats / 3, max_active).await?;
     stage.open((seats / 60).max(1)).await?;
@@ -97,7 +97,7 @@ async fn run(cli: Cli) -> Outcome<bool> {
     let mut people = JoinSet::new();
     for number in 0..visitors {
         let visitor = Visitor::new(world.clone(), seed, number, &priced);
-        // They come over most of the time, so that there is always a line.
+        // Arrivals are spread over most of the time, so that there is always a line.
         let after = Duration::from_secs(cli.seconds).mul_f64(arriving) * number / visitors.max(1);
         people.spawn(async move {
             tokio::time::sleep(after).await;
@@ -115,7 +115,7 @@ async fn run(cli: Cli) -> Outcome<bool> {
     tokio::time::sleep_until(until.into()).await;
     eprintln!("chaos: no more faults; waiting until everyone is served");
     let drained = async { while people.join_next().await.is_some() {} };
-    // What was broken on purpose may keep some from it.
+    // What was broken on purpose may hold some up.
     let drain = if cli.sabotage { DRAIN / 4 } else { DRAIN };
     if tokio::time::timeout(drain, drained).await.is_err() {
         eprintln!("chaos: {} people are not done after {drain:?}", people.len());
@@ -147,7 +147,7 @@ async fn promises_and_tickets(world: &World) -> Outcome<()> {
     checks::told_is_true(world).await
 }
 
-/// All the time, as far as the database answers.
+/// Checks all the time, whenever the database answers.
 async fn checkpoints(world: Arc<World>) {
     let mut next = Instant::now() + CHECKPOINT;
     while !world.is_over() {
@@ -158,14 +158,14 @@ async fn checkpoints(world: Arc<World>) {
             }
         }
         if Instant::now() >= next {
-            // Away just now: the next time tells.
+            // If the database is away, the next checkpoint counts.
             let _ = promises_and_tickets(&world).await;
             next = Instant::now() + CHECKPOINT;
         }
     }
 }
 
-/// Prints the table. Returns whether all is as it must be.
+/// Prints the table. Returns whether the run passed.
 async fn report(world: &World, cli: &Cli, seed: u64, took: Duration) -> Outcome<bool> {
     let (mut ends, mut tickets, mut cancelled, mut orders) = (BTreeMap::<End, u32>::new(), 0, 0, 0);
     for story in lock(&world.stories).iter() {
@@ -191,7 +191,7 @@ async fn report(world: &World, cli: &Cli, seed: u64, took: Duration) -> Outcome<
     println!("\n| what people met | |\n|---|---:|");
     println!("| requests answered | {} |", counts.answered.load(Relaxed));
     println!("| refused (4xx) | {} |", counts.refused.load(Relaxed));
-    println!("| told to come back (503) | {} |", counts.unavailable.load(Relaxed));
+    println!("| unavailable (503) | {} |", counts.unavailable.load(Relaxed));
     println!("| without an answer | {} |", counts.unanswered.load(Relaxed));
     println!("| purchases, tickets, of which cancelled | {orders}, {tickets}, {cancelled} |");
     println!("| money paid and not paid back | {paid} |");
@@ -220,7 +220,7 @@ async fn report(world: &World, cli: &Cli, seed: u64, took: Duration) -> Outcome<
 fn named(end: End) -> &'static str {
     match end {
         End::Bought => "bought",
-        End::SoldOut => "told that all is sold, or found no seat",
+        End::SoldOut => "learned that all is sold, or found no seat",
         End::RanOut => "inside, and out of time",
         End::Gone => "left or went away",
         End::Vanished => "sent a purchase and did not wait for the answer",

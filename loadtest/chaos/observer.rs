@@ -14,9 +14,9 @@ use crate::stage::{HOLD, PASS, QUEUE_TTL};
 use crate::world::{PASSED_ON, Rule, Story, World, lock};
 
 const EVERY: Duration = Duration::from_millis(100);
-/// A look that comes later than this after the last one does not tell who was let in before whom.
+/// Two looks further apart than this do not show the order of admissions.
 const BLINK: Duration = Duration::from_millis(400);
-/// Overdue holds and passes are taken away about once a second.
+/// Servers end overdue holds and passes about once a second; this is ample.
 const TIDY: Duration = Duration::from_secs(5);
 /// A payment may stretch a pass by this.
 const TIME_TO_PAY: Duration = Duration::from_secs(10);
@@ -112,9 +112,9 @@ fn check(world: &World, event: i32, look: &Look) {
     }
 }
 
-/// Of those who were let in since the last look nobody may stand behind someone who waits and is alive.
+/// Nobody let in since the last look may have stood behind a visitor who still waits and is alive.
 fn overtaking(world: &World, event: i32, before: Instant, new: &[u32]) {
-    // Who came back inside after a loss was let in before.
+    // Visitors who come back inside after a loss were let in before.
     let Some(last) = new.iter().max() else { return };
     for story in lock(&world.stories).iter() {
         let story = lock(story);
@@ -131,7 +131,7 @@ fn overtaking(world: &World, event: i32, before: Instant, new: &[u32]) {
     }
 }
 
-/// Whether Redis must have heard of this place in this slice of time or the one before, when it was let in behind it.
+/// Whether Redis must have heard of this place in the slice of this moment or the one before.
 fn alive(world: &World, story: &Story, at: Instant) -> bool {
     let slice = QUEUE_TTL / 4;
     story.polls.iter().any(|(poll, server)| {

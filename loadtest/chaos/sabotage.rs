@@ -13,7 +13,7 @@ use crate::world::{Rule, World, lock};
 /// The rules that are broken, in turn.
 pub const BROKEN: [Rule; 8] = [
     Rule::NobodyOvertakes,
-    Rule::WhoPollsGetsIn,
+    Rule::PollingGetsIn,
     Rule::NeverTooManyInside,
     Rule::NothingOutlivesItsDeadline,
     Rule::NoSeatTwice,
@@ -43,7 +43,7 @@ async fn break_it(world: &World, rule: Rule) -> Outcome<bool> {
     let db = &world.stage.db;
     let mut conn = world.stage.redis().await?;
     match rule {
-        Rule::NobodyOvertakes | Rule::WhoPollsGetsIn => {
+        Rule::NobodyOvertakes | Rule::PollingGetsIn => {
             let last = rule == Rule::NobodyOvertakes;
             let Some((event, place)) = someone_waiting(world, last) else { return Ok(false) };
             let keys = Keys::new(EventId::try_from(event)?);
@@ -84,7 +84,7 @@ async fn break_it(world: &World, rule: Rule) -> Outcome<bool> {
             let Some((seat, deadline)) = held.first() else { return Ok(false) };
             let () = conn.zadd(keys.get(Key::HoldEnds), seat, deadline + 3_600_000.0).await?;
             tokio::time::sleep(Duration::from_millis(500)).await;
-            // As it was, unless it was sold or given back meanwhile.
+            // As it was, unless it has been sold or given back.
             let () = redis::cmd("ZADD")
                 .arg(keys.get(Key::HoldEnds))
                 .arg("XX")
@@ -134,7 +134,7 @@ async fn break_it(world: &World, rule: Rule) -> Outcome<bool> {
     Ok(true)
 }
 
-/// The last or the first that waits and has polled lately.
+/// The last or the middle visitor in line who has polled lately.
 fn someone_waiting(world: &World, last: bool) -> Option<(i32, u32)> {
     let stories = lock(&world.stories);
     let waiting = stories.iter().filter_map(|story| {
@@ -144,7 +144,7 @@ fn someone_waiting(world: &World, last: bool) -> Option<(i32, u32)> {
     });
     let mut waiting: Vec<_> = waiting.collect();
     waiting.sort_by_key(|(event, place)| (*place, *event));
-    // Someone has to stand in front of who overtakes.
+    // There must be visitors in front to overtake.
     if waiting.len() < 20 {
         return None;
     }

@@ -1,4 +1,4 @@
-//! Rows of the database that are compared with what visitors were told.
+//! Rows of the database that are compared with the answers visitors got.
 
 use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Integer, Text, Uuid as SqlUuid};

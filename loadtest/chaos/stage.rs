@@ -1,4 +1,4 @@
-//! What is hurt: server processes, a Redis, a PostgreSQL, and the wires between them.
+//! What gets broken: server processes, a Redis, a PostgreSQL, and the network between them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ pub struct Stage {
     servers: Vec<Slot>,
     pub redis_wire: Proxy,
     pub postgres_wire: Proxy,
-    /// Past the wire.
+    /// Connects directly, not through the proxy.
     pub db: Database,
     /// Most people inside an event.
     pub max_active: usize,
@@ -68,7 +68,7 @@ impl Stage {
         })
     }
 
-    /// Two dates of a concert that costs money, beside the free event the first server makes.
+    /// Adds two dates of a concert that costs money to the free event that the first server makes.
     pub async fn open(&self, rows: u32) -> Outcome<()> {
         self.start_server(0).await?;
         self.serving(0).await?;
@@ -134,7 +134,7 @@ impl Stage {
         self.servers[at].server.lock().await.take().is_some()
     }
 
-    /// In good order. An exit code other than 0 is an error.
+    /// Stops it cleanly. Any exit code but 0 is an error.
     pub async fn stop_server(&self, at: usize) -> Outcome<()> {
         match self.servers[at].server.lock().await.take() {
             Some(mut server) => server.stop().await,
@@ -154,7 +154,7 @@ impl Stage {
         self.servers[at].server.lock().await.as_mut()?.crashed().ok()?
     }
 
-    /// Past the wire. Fails while Redis is away or reads its file.
+    /// Connects directly, not through the proxy. Fails while Redis is away or loads its file.
     pub async fn redis(&self) -> Outcome<MultiplexedConnection> {
         let limit = Some(ONE_TRY);
         let config = redis::AsyncConnectionConfig::new().set_response_timeout(limit).set_connection_timeout(limit);
@@ -179,12 +179,12 @@ impl Stage {
         redis.nodes[0].signal("CONT")
     }
 
-    /// Kills PostgreSQL with all it has not written down, and starts it again.
+    /// Kills PostgreSQL, which loses what is not on disk, and starts it again.
     pub async fn crash_postgres(&self) -> Outcome<()> {
         let _one = self.postgres.lock().await;
         for command in ["crash", "start"] {
             let mut services = tokio::process::Command::new("scripts/services");
-            // Set, they would stand for services that are not the script's.
+            // If they were set, the script would leave these services alone.
             services.env_remove("DATABASE_URL").env_remove("REDIS_URL");
             let done = services.args([command, "chaos"]).stdout(Stdio::null()).stderr(Stdio::null()).status().await?;
             if !done.success() {
@@ -197,7 +197,7 @@ impl Stage {
         .await
     }
 
-    /// Keeps the logs for whoever looks into a violation.
+    /// Keeps the logs, to look into a violation.
     pub fn keep_logs(&self, folder: &Path) -> Outcome<()> {
         fs::create_dir_all(folder)?;
         for at in 0..self.servers.len() {

@@ -1,4 +1,4 @@
-//! People who want a seat: each goes the whole way, tries again when something fails, and remembers what it was told.
+//! People who want a seat: each goes the whole way, tries again when something fails, and remembers its answers.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;
@@ -109,7 +109,7 @@ impl Visitor {
         if body.is_null() { request } else { request.json(body) }
     }
 
-    /// Until there is an answer that says something.
+    /// Tries until there is an answer other than a 503.
     async fn ask(&mut self, method: Method, path: &str, body: &Value) -> Option<Answer> {
         while !self.world.is_over() {
             if let Some(answer) = self.send(&method, path, body).await {
@@ -129,7 +129,7 @@ impl Visitor {
             self.world.violated(Rule::NoOtherFault, format!("signing up answered {}", answer.body));
             return None;
         }
-        // Half of them find out at the till that they need more.
+        // Half of them learn when they pay that they need more.
         let amount = if self.chance(50) { 200_000 } else { 10_000 };
         self.charge(amount).await
     }
@@ -145,7 +145,7 @@ impl Visitor {
         Some(())
     }
 
-    /// An answer that was lost leaves a place behind that nobody asks about; it is swept.
+    /// If the answer is lost, nobody polls for the place, and it is swept.
     async fn enter(&mut self) -> Option<Shared<Story>> {
         let path = format!("/api/events/{}/queues/tokens", self.event);
         let answer = self.ask(Method::POST, &path, &Value::Null).await?;
@@ -174,7 +174,7 @@ impl Visitor {
 
     async fn live(&mut self, story: &Shared<Story>) -> Option<End> {
         if self.chance(8) {
-            // Goes away without a word, now or in a while.
+            // Goes away without leaving the line.
             return Some(End::Gone);
         }
         let leaves = self.chance(4);
@@ -214,10 +214,10 @@ impl Visitor {
         self.heard(story, answer.server);
         let story = lock(story);
         if lock(&self.world.admitted).contains(&(story.event, story.place)) {
-            // Let in, and out of time before that could be told.
+            // Let in, and out of time before a poll could say so.
             return End::RanOut;
         }
-        // Of its polls one at least must have come through lately.
+        // At least one of its polls must have reached Redis lately.
         let heard = |(poll, server): &(Instant, usize)| {
             poll.elapsed() < QUEUE_TTL - QUEUE_TTL / 4 - PASSED_ON && self.world.passed_on(*poll, *server)
         };
@@ -232,7 +232,7 @@ impl Visitor {
             story.entered.elapsed(),
             story.polls.iter().map(|(poll, server)| (poll.elapsed(), server)).collect::<Vec<_>>()
         );
-        self.world.violated(Rule::WhoPollsGetsIn, what);
+        self.world.violated(Rule::PollingGetsIn, what);
         End::Expired
     }
 
@@ -264,7 +264,7 @@ impl Visitor {
         Some(End::SoldOut)
     }
 
-    /// Looks on until time is over. Then nothing can be had any more.
+    /// Only watches until the time inside is over.
     async fn linger(&mut self) -> Option<End> {
         let path = format!("/api/queues/tokens/{}", self.token);
         let began = Instant::now();
@@ -338,7 +338,7 @@ impl Visitor {
                 }
                 (402, _) => self.charge(200_000).await?,
                 (403 | 409 | 410, _) => return Some(End::RanOut),
-                // A hold whose answer was lost counts too: all that one may hold is held already.
+                // A hold whose answer was lost counts too, so the visitor may be at the limit already.
                 (400, "INVALID_REQUEST") => return Some(End::RanOut),
                 _ => {
                     self.world.violated(Rule::NoOtherFault, format!("a purchase was answered {}", answer.body));

@@ -1,4 +1,4 @@
-//! What everyone in the run shares: who came and what they were told, what was broken and when, and which promises broke.
+//! What all tasks of the run share: visitors and the answers they got, the faults and their times, broken promises.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fmt;
@@ -10,12 +10,12 @@ use uuid::Uuid;
 
 use crate::stage::Stage;
 
-/// By then a poll was passed on to Redis by any server that is well.
+/// A healthy server passes a poll on to Redis within this time.
 pub const PASSED_ON: Duration = Duration::from_millis(2200);
-/// And so long after a fault servers may still be about to try again.
+/// How long after a fault servers may still be waiting to try again.
 const AFTERMATH: Duration = Duration::from_millis(1500);
 
-/// What must hold, whatever is done to the servers.
+/// What must hold, whatever goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rule {
     NoSeatTwice,
@@ -25,7 +25,7 @@ pub enum Rule {
     NobodyOvertakes,
     NeverTooManyInside,
     NothingOutlivesItsDeadline,
-    WhoPollsGetsIn,
+    PollingGetsIn,
     NoPlaceTwice,
     NoOtherFault,
 }
@@ -39,7 +39,7 @@ impl Rule {
         Self::NobodyOvertakes,
         Self::NeverTooManyInside,
         Self::NothingOutlivesItsDeadline,
-        Self::WhoPollsGetsIn,
+        Self::PollingGetsIn,
         Self::NoPlaceTwice,
         Self::NoOtherFault,
     ];
@@ -49,20 +49,20 @@ impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NoSeatTwice => "no seat is sold twice",
-            Self::NoTicketLost => "what was told to be sold is in the database, and nothing else is",
+            Self::NoTicketLost => "the database has exactly the tickets that answers confirmed",
             Self::MoneyIsConserved => "nobody is charged twice, and all money is accounted for",
             Self::DatabaseAndRedisAgree => "database and Redis agree",
             Self::NobodyOvertakes => "nobody is let in before someone alive in front of them",
             Self::NeverTooManyInside => "never more inside than allowed",
             Self::NothingOutlivesItsDeadline => "no hold or pass outlives its deadline",
-            Self::WhoPollsGetsIn => "who keeps polling gets in or is told that all is sold",
+            Self::PollingGetsIn => "every visitor who keeps polling gets in or learns that all is sold",
             Self::NoPlaceTwice => "no place is given twice",
             Self::NoOtherFault => "no server crashes, and no answer is a 500",
         })
     }
 }
 
-/// A ticket as its buyer was told.
+/// A ticket as the answer to its buyer had it.
 #[derive(Debug, Clone)]
 pub struct Told {
     pub id: Uuid,
@@ -75,7 +75,7 @@ pub struct Told {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum End {
     Bought,
-    /// Told so while waiting, or found no seat inside.
+    /// Learned it while waiting, or found no seat inside.
     SoldOut,
     /// Inside, and then too slow: on purpose, or held up by a fault.
     RanOut,
@@ -85,7 +85,7 @@ pub enum End {
     Vanished,
     /// The place was lost while waiting.
     Expired,
-    /// Not heard for so long that the place may be lost.
+    /// Not heard from long enough to lose the place.
     Silent,
     StillWaiting,
 }
@@ -97,7 +97,7 @@ pub struct Story {
     pub place: u32,
     pub entered: Instant,
     pub waiting: bool,
-    /// When it was answered that the place is still waiting, and by which server.
+    /// When a server answered that the place still waits, and which one.
     pub polls: VecDeque<(Instant, usize)>,
     pub user: Option<Uuid>,
     pub charged: i64,
@@ -113,7 +113,7 @@ impl Story {
 
 pub type Shared<T> = Arc<Mutex<T>>;
 
-/// What a fault is done to.
+/// What a fault breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
     Server(usize),
@@ -150,7 +150,7 @@ pub struct World {
     pub faults_done: Mutex<BTreeMap<&'static str, u32>>,
     /// Servers that did not answer are left alone until then, as a balancer would.
     shunned: Mutex<HashMap<usize, Instant>>,
-    /// Nobody goes on after this.
+    /// Ends all tasks.
     pub over: AtomicBool,
 }
 
@@ -208,7 +208,7 @@ impl World {
         eprintln!("chaos: {:6.1} s  {what}", self.began.elapsed().as_secs_f64());
     }
 
-    /// Someone got a place.
+    /// A visitor got a place.
     pub fn entered(&self, story: &Shared<Story>) {
         let (event, place) = lock(story).who();
         if !lock(&self.places).insert((event, place)) {
@@ -236,8 +236,8 @@ impl World {
         lock(&self.faults).iter().any(|fault| targets.contains(&fault.target) && within(fault))
     }
 
-    /// Whether Redis must have heard of a poll that this server answered: it had the time to pass that on, and nothing was
-    /// broken that could have kept it from it.
+    /// Whether Redis must have heard of a poll that this server answered: there was time to pass it on, and no fault
+    /// stood in the way.
     pub fn passed_on(&self, poll: Instant, server: usize) -> bool {
         let from = poll.checked_sub(AFTERMATH).unwrap_or(poll);
         poll.elapsed() >= PASSED_ON && !self.was_hurt(&[Target::Server(server), Target::Redis], from, poll + PASSED_ON)

@@ -125,7 +125,7 @@ impl Server {
         self.process.signal(name)
     }
 
-    /// Stops it in good order. Any exit code but 0 is an error.
+    /// Stops it cleanly. Any exit code but 0 is an error.
     pub async fn stop(&mut self) -> Outcome<()> {
         self.process.stop().await
     }

@@ -178,7 +178,7 @@ async fn a_priced_pair_is_bought_after_charging_and_a_cancel_pays_back() {
     tab.click("form[action='/account/charge'] button").await;
     tab.at(&format!("/events/{event}/seats")).await;
     tab.reads("Your balance: ₩100,000").await;
-    // Twice as fast as a page can change: one order all the same.
+    // Two clicks before the page can change: still one order.
     tab.click_times("form[action$='/pay'] button", 2).await;
     tab.at("/tickets/").await;
     tab.reads("Bought together").await;
@@ -211,9 +211,9 @@ async fn reloading_going_back_and_pressing_twice_are_safe() {
     house.go(&tab, "/events/1").await;
     tab.click("a[href$='/queue']").await;
     tab.at("/events/1/queue").await;
-    assert_eq!(house.app.meta("entered").await, 1, "one place, however often it was asked for");
+    assert_eq!(house.app.meta("entered").await, 1, "one place, however often the visitor joins");
 
-    // The place goes along to another device.
+    // The place can be taken to another device.
     let link = tab.eval("document.querySelector('details a.link').href").await;
     let other = house.visitor().await;
     other.open(link.as_str().unwrap()).await;
@@ -237,7 +237,7 @@ async fn reloading_going_back_and_pressing_twice_are_safe() {
     tab.click("form[action$='/pay'] button").await;
     tab.at("/tickets/").await;
     tab.eval("history.back()").await;
-    // Back at the seats there is nothing left to do: the visit is over, and says so.
+    // The visit is over, and going back to the seats says so.
     tab.at("/events/1/queue").await;
     tab.reads("Your place is over").await;
     assert_eq!(house.app.db.number("SELECT count(*) AS n FROM tickets").await.unwrap(), 1);
@@ -287,7 +287,7 @@ async fn while_redis_is_away_the_page_stays_and_goes_on_by_itself() {
     inside.reads("No connection").await;
     inside.sees("#s3.available").await;
     house.app.redis.restart().await.unwrap();
-    // Each web worker finds out by itself that its connection broke, and says so once.
+    // Each web worker notices a broken connection at its next call, which fails.
     eventually("the seat can be held again", async || {
         if inside.eval("Boolean(document.querySelector('#s3.available'))").await == true {
             inside.click("#s3").await;
@@ -311,7 +311,7 @@ async fn the_page_says_sold_out_closed_and_out_of_time() {
     }
     quick.at("/events/1/seats").await;
     slow.reads("You are next").await;
-    // The first one dawdles: the time is over, and the next one's turn comes by itself.
+    // The first visitor is too slow, and the turn passes to the next.
     house.app.pass_time(Duration::from_secs(301)).await;
     quick.at("/events/1/queue").await;
     quick.reads("Your place is over").await;
@@ -325,7 +325,7 @@ async fn the_page_says_sold_out_closed_and_out_of_time() {
     slow.at("/tickets/").await;
     quick.reads("Everything is sold").await;
     quick.shot("queue-sold-out").await;
-    // A cancelled seat goes to who still waits.
+    // A cancelled seat goes to the next in line.
     slow.click("details.cancel summary").await;
     slow.click("details.cancel button").await;
     quick.at("/events/1/seats").await;
@@ -359,7 +359,7 @@ async fn the_whole_way_works_without_javascript() {
     tab.at(&format!("/events/{event}/queue")).await;
     tab.reads("This page loads itself again").await;
     house.set(event.get(), &[("state", "open")]).await;
-    // It loads itself again, and finds that it is time.
+    // The page reloads itself, and the visitor is let in.
     tab.at(&format!("/events/{event}/seats")).await;
     tab.click("#s10").await;
     tab.sees("#s10.mine").await;
@@ -449,7 +449,7 @@ async fn a_form_from_another_site_changes_nothing() {
     house.finish().await;
 }
 
-/// Every page and state, looked at by axe-core: nothing against WCAG 2.2 AA.
+/// axe-core checks every page and state, and finds nothing against WCAG 2.2 AA.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_page_violates_the_accessibility_guidelines() {
     let house = house(|_| {}).await;
@@ -464,7 +464,7 @@ async fn no_page_violates_the_accessibility_guidelines() {
     let check = async |name: &str| {
         for dark in [false, true] {
             tab.dark(dark).await;
-            // Colours fade into each other: half-way they are nobody's.
+            // Wait until colours stop fading: half-way they are nobody's choice.
             tab.until("document.getAnimations().every(animation => animation.playState === 'finished')").await;
             tab.shot(&format!("axe-{name}-{}", if dark { "dark" } else { "light" })).await;
             tab.eval(&axe).await;

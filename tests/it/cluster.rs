@@ -17,7 +17,7 @@ use zticket_testkit::{Redis, eventually};
 use crate::support::app::answer;
 use crate::support::{TestApp, Visitor, plan};
 
-/// A request of someone who tries again when told to.
+/// A request that is repeated after a 503.
 async fn patiently(app: &TestApp, method: Method, path: &str, token: &str, body: Value) -> (StatusCode, Value) {
     eventually(path, async || {
         let request = app.request(method.clone(), path).header("X-Queue-Token", token).json(&body);
@@ -53,7 +53,7 @@ async fn a_master_dies_during_a_sale_and_its_replica_takes_over() {
     takes_over("KILL").await;
 }
 
-/// It takes everything and answers nothing; nobody is told that it is gone.
+/// A frozen master takes everything and answers nothing; no connection breaks.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_master_freezes_during_a_sale_and_its_replica_takes_over() {
     takes_over("STOP").await;
@@ -81,13 +81,13 @@ async fn takes_over(signal: &str) {
     let places: HashSet<_> = visitors.iter().map(Visitor::place).collect();
     assert_eq!(places.len(), 60, "no place is given twice");
     assert_eq!(app.db.number("SELECT count(*) AS n FROM tickets").await.unwrap(), 60);
-    // What the replica had not heard of, the database tells it.
+    // The replica learns from the database what it had missed.
     eventually("Redis knows of every sale", async || {
         let states: Vec<u8> = app.redis.connect().await.unwrap().get(app.key(Key::Seats)).await.ok()?;
         states.iter().all(|state| *state == b's').then_some(())
     })
     .await;
-    // Gone for good: nothing of this asks it again.
+    // Gone for good: nothing below asks it again.
     drop(node);
     app.finish().await;
 }
@@ -116,7 +116,7 @@ async fn events_spread_over_the_nodes_and_a_dead_one_holds_up_no_other() {
 
     let (dead, alive) = (homes[0], events[homes.iter().position(|home| *home != homes[0]).unwrap()]);
     app.redis.nodes[dead].kill();
-    // Nobody who asks about another event waits for the dead node: not the visitor, and not the loops that let in.
+    // Visitors and loops of other events do not wait for the dead node.
     let well = async {
         for _ in 0..30 {
             let (status, body) = app.enter_as(alive, None).await;
@@ -136,7 +136,7 @@ async fn events_spread_over_the_nodes_and_a_dead_one_holds_up_no_other() {
     tokio::time::timeout(Duration::from_secs(30), async { tokio::join!(well, away) }).await.expect("held up");
 
     app.redis.nodes[dead].start().unwrap();
-    // It lost everything, and is rebuilt without a hand.
+    // It lost everything, and is rebuilt by itself.
     eventually("its events are sold again", async || {
         let (status, _) = app.enter_as(events[0], None).await;
         (status == 200).then_some(())

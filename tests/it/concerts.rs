@@ -127,8 +127,12 @@ async fn nobody_enters_before_the_opening_or_after_the_closing() {
     app.admit().await;
     app.look().await;
     let (status, body) = app.status(&waiting).await;
-    assert_eq!((status.as_u16(), &body["code"]), (409, &"EVENT_CLOSED".into()), "who waits is told");
-    // Who was let in in time can finish.
+    assert_eq!(
+        (status.as_u16(), &body["code"]),
+        (409, &"EVENT_CLOSED".into()),
+        "a waiting visitor sees that the sale is closed"
+    );
+    // A visitor who was let in before can finish.
     assert_eq!(app.status(&visitors[0]).await.1["status"], "ACTIVE");
     let person = app.rich("A", 50_000).await;
     assert_eq!(app.pay(&visitors[0], &person, &[1]).await.0, 200);
@@ -189,7 +193,7 @@ async fn a_person_with_a_place_gets_it_even_when_newcomers_are_refused() {
     let people = [app.sign_up("A").await, app.sign_up("B").await, app.sign_up("C").await];
     let (_, first) = app.enter_as(event, Some(&people[0])).await;
     app.enter_as(event, Some(&people[1])).await;
-    // In one call: someone who has a place, and someone who finds the line full.
+    // In one call: a person with a place, and a person who finds the line full.
     let (known, refused) =
         futures_util::future::join(app.enter_as(event, Some(&people[0])), app.enter_as(event, Some(&people[2]))).await;
     assert_eq!(known.1["uuid"], first["uuid"]);
@@ -273,7 +277,7 @@ async fn the_best_seats_are_held_together_for_everyone_who_asks_at_once() {
     let waiting = app.enter().await;
     app.release(&visitors[3], seats[0] as u32).await;
     app.look().await;
-    assert_eq!(app.best(&waiting, json!({ "count": 1 })).await.0, 403, "who waits is not given any");
+    assert_eq!(app.best(&waiting, json!({ "count": 1 })).await.0, 403, "a waiting visitor gets no seat");
     app.finish().await;
 }
 
@@ -343,7 +347,7 @@ async fn a_map_of_5000_seats_comes_from_memory_compressed_and_once() {
     let mine: Vec<Value> = mine.json().await.unwrap();
     assert_eq!((&mine[6]["mine"], &mine[5]["mine"]), (&true.into(), &false.into()));
     assert_eq!(get(&[("x-queue-token", &visitor.0), ("if-none-match", &tag)]).await.status(), 304);
-    // Two for the look at the counter itself: connecting says CLIENT SETINFO, maybe twice, and INFO.
+    // Reading the counter counts too: connecting sends CLIENT SETINFO, maybe twice, then comes INFO.
     assert!(calls().await - before <= 8, "the map is answered from memory");
     app.finish().await;
 }

@@ -11,7 +11,7 @@ use zticket_testkit::eventually;
 
 use crate::support::{TestApp, Visitor, empty_database};
 
-/// What a server does up to the commit, and then no more: as if it died there.
+/// What a server does up to the commit, as if it died right after it.
 async fn commit_only(app: &TestApp, visitor: &Visitor, seat: u32) {
     let order = NewOrder {
         id: OrderId(Uuid::now_v7()),
@@ -40,7 +40,7 @@ async fn a_sale_the_database_refuses_costs_nothing_and_frees_the_seat() {
     assert_eq!((status.as_u16(), &body["code"]), (503, &"SERVICE_UNAVAILABLE".into()));
     assert_eq!(app.db.number("SELECT count(*) AS n FROM orders").await.unwrap(), 0);
     assert_eq!(seat_state(&app, 7).await, "available");
-    assert_eq!(app.buy(&visitor, 8).await.0, 200, "the visitor goes on");
+    assert_eq!(app.buy(&visitor, 8).await.0, 200, "the visitor can buy another seat");
     app.finish().await;
 }
 
@@ -119,7 +119,7 @@ async fn a_sale_overrules_the_hold_of_someone_who_came_later() {
     let first = app.inside().await;
     let second = app.inside().await;
     assert_eq!(app.hold(&first, 7).await.0, 200);
-    // The first one's hold runs out while the insert is on its way; the pass of the second one still lasts.
+    // The hold of the first visitor runs out during the insert; the second visitor's pass still lasts.
     app.pass_time(Duration::from_secs(299)).await;
     let mut conn = app.redis.connect().await.unwrap();
     let later = app.look().await.event_time() + 300_000;
@@ -142,10 +142,10 @@ async fn the_ticket_is_found_again_when_hold_and_pass_are_gone() {
     let visitor = app.inside().await;
     let (status, ticket) = app.buy(&visitor, 7).await;
     assert_eq!(status, 200);
-    // Settled: the script says that it is ours.
+    // Settled: the script answers that the seat is the buyer's.
     app.settle().await;
     assert_eq!(app.buy(&visitor, 7).await, (status, ticket.clone()));
-    // Redis forgot even that: the database says so.
+    // Redis forgot even that: the database knows it.
     let mut conn = app.redis.connect().await.unwrap();
     let _: () = conn.hset(app.key(Key::Owners), 7, 999).await.unwrap();
     app.look().await;

@@ -108,7 +108,7 @@ fn uses(sources: &Sources) -> BTreeSet<Use> {
     found
 }
 
-/// What points the wrong way, a line each; empty if all is well.
+/// A line for each mention that points the wrong way; empty if there is none.
 fn wrong_ways(sources: &Sources, layers: &[String]) -> String {
     let uses = uses(sources);
     let mut wrong = String::new();

@@ -89,7 +89,7 @@ async fn the_generated_schema_is_that_of_the_database() {
             generated.push(format!("{table} {column} {kind}{nullable}"));
         }
     }
-    assert_eq!(generated, columns, "write src/store/db/schema.rs anew with `diesel print-schema`");
+    assert_eq!(generated, columns, "update src/store/db/schema.rs with `diesel print-schema`");
     db.remove().await.unwrap();
 }
 

@@ -80,7 +80,7 @@ async fn a_charge_is_made_once_for_each_key() {
     is(&app.charge(&person, "key", 1001).await, 422, "IDEMPOTENCY_KEY_REUSED");
     assert_eq!(app.charge(&other, "key", 7).await.1["balance"], 7, "keys are each person's own");
 
-    // An answer that was lost: the same request many times, from several connections at once.
+    // As if answers were lost: the same request many times, from several connections at once.
     let answers = join_all((0..20).map(|_| app.charge(&person, "lost", 300))).await;
     assert!(answers.iter().all(|one| *one == answers[0]), "{answers:?}");
     assert_eq!(app.balance(&person).await, 1305);

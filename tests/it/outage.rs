@@ -58,16 +58,16 @@ async fn a_wiped_redis_is_rebuilt_from_the_living_snapshot() {
     app.restart_redis_empty().await;
     ready(&app).await;
 
-    assert_eq!(app.status(&inside[0]).await.0, 410, "who bought does not come back");
-    assert_eq!(app.status(&inside[1]).await.1["status"], "ACTIVE", "who was inside still is");
-    assert_eq!(app.status(&waiting[2]).await.0, 410, "who left does not come back");
+    assert_eq!(app.status(&inside[0]).await.0, 410, "the buyer does not come back");
+    assert_eq!(app.status(&inside[1]).await.1["status"], "ACTIVE", "the visitor inside stays inside");
+    assert_eq!(app.status(&waiting[2]).await.0, 410, "the visitor who left does not come back");
     let still: Vec<Visitor> = waiting.iter().filter(|visitor| **visitor != waiting[2]).cloned().collect();
     assert_eq!(ranks(&app, &still).await, (1..=9).collect::<Vec<_>>(), "the line is what it was");
     let seats = app.seats(Some(&inside[1])).await;
     assert_eq!((&seats[4]["status"], &seats[5]["status"]), (&"sold".into(), &"held".into()));
     assert_eq!(seats[5]["mine"], true, "holds are back with their owners");
 
-    // The late ones are told that they wait, and their polls bring them back in their old order, last poll first.
+    // The late ones see that they wait. Their polls bring them back in their old order, whoever polls first.
     for visitor in late.iter().rev() {
         assert_eq!(app.status(visitor).await.1["status"], "WAITING");
         app.pulse().await;
@@ -99,7 +99,7 @@ async fn nobody_overtakes_the_lost_after_a_restore() {
     app.admit().await;
     app.look().await;
     for visitor in &known {
-        assert_eq!(app.status(visitor).await.1["status"], "ACTIVE", "the known part of the line goes on");
+        assert_eq!(app.status(visitor).await.1["status"], "ACTIVE", "the known part of the line keeps moving");
     }
     for visitor in [&lost[1], &newcomer] {
         assert_eq!(app.status(visitor).await.1["status"], "WAITING", "the first of the lost may still be there");
@@ -135,7 +135,7 @@ async fn a_wiped_redis_is_rebuilt_from_the_database_alone() {
     app.look().await;
 
     assert_eq!(app.seats(None).await[4]["status"], "sold");
-    assert_eq!(app.status(&inside[0]).await.0, 410, "who bought does not come back");
+    assert_eq!(app.status(&inside[0]).await.0, 410, "the buyer does not come back");
     // The others come back as they poll, whoever polls first.
     for visitor in waiting.iter().rev() {
         assert_eq!(app.status(visitor).await.1["status"], "WAITING");
@@ -143,7 +143,7 @@ async fn a_wiped_redis_is_rebuilt_from_the_database_alone() {
     }
     app.admit().await;
     app.look().await;
-    assert_eq!(ranks(&app, &waiting).await, [1, 2, 3, 4, 5], "in their old order, and nobody was let in meanwhile");
+    assert_eq!(ranks(&app, &waiting).await, [1, 2, 3, 4, 5], "in their old order, and nobody was let in");
     app.leave(&waiting[1]).await;
     app.look().await;
     assert_eq!(app.status(&waiting[1]).await.0, 410);
@@ -198,7 +198,7 @@ async fn no_place_is_given_twice_when_redis_comes_back_from_an_old_file() {
     assert!(newcomers[0].place() > lost[3].place());
 
     app.look().await;
-    assert_eq!(app.seats(None).await[8]["status"], "sold", "the audit told Redis what it forgot");
+    assert_eq!(app.seats(None).await[8]["status"], "sold", "the audit gave Redis what it forgot");
     assert_eq!(app.status(&buyer).await.0, 410, "the buyer is not in line again");
     // The lost entries come back by their polls, in front of the newcomers.
     ranks(&app, &lost).await;
@@ -214,11 +214,11 @@ async fn no_place_is_given_twice_when_a_lagging_replica_is_promoted() {
     let mut app = TestApp::by_hand(|_| {}).await;
     let known = enter_many(&app, 3).await;
     let replica = Redis::replica_of(&app.redis).await.unwrap();
-    // Cut off: it keeps what it has and hears of nothing more.
+    // Cut off: it keeps its data and gets nothing more.
     replica.promote().await.unwrap();
     let lost = enter_many(&app, 3).await;
 
-    // The same address now leads to the replica: the server is restarted onto it, without a word of goodbye.
+    // The same address now leads to the replica: the server crashes and restarts onto it.
     app.crash().await;
     let master = std::mem::replace(&mut app.redis, replica);
     drop(master);
@@ -282,7 +282,7 @@ async fn a_server_leaves_the_restore_to_one_with_a_newer_snapshot() {
     first.unwrap();
     second.unwrap();
     let line: Ranks = app.redis.connect().await.unwrap().get(app.key(Key::Line)).await.unwrap();
-    assert!(line.has(late.place().0), "who came after the older snapshot is in the line without a poll");
+    assert!(line.has(late.place().0), "a visitor who came after the older snapshot is in line without a poll");
     other.stop().await;
     app.finish().await;
 }
@@ -307,7 +307,7 @@ async fn a_silence_longer_than_the_queue_ttl_sweeps_nobody() {
     let app = TestApp::by_hand(|config| config.policy.max_active = 1).await;
     app.inside().await;
     let waiting = enter_many(&app, 5).await;
-    // Redis and servers asleep for an hour, then at work again: everyone gets a full TTL to be heard from.
+    // Redis and servers sleep for an hour, then work again: everyone has a full TTL to be heard from.
     app.pass_time(Duration::from_secs(3600)).await;
     for _ in 0..4 {
         app.sweep().await;
@@ -322,7 +322,7 @@ async fn a_silence_longer_than_the_queue_ttl_sweeps_nobody() {
     }
     app.look().await;
     assert_eq!(ranks(&app, &waiting[..2]).await, [1, 2]);
-    assert_eq!(app.status(&waiting[4]).await.0, 410, "who stayed silent for a whole served TTL is gone");
+    assert_eq!(app.status(&waiting[4]).await.0, 410, "a visitor who stayed silent for a whole served TTL is gone");
     app.finish().await;
 }
 
@@ -345,11 +345,11 @@ async fn a_server_that_wakes_from_a_freeze_trusts_no_old_snapshot() {
     let mut frozen = (*before).clone();
     frozen.taken -= Duration::from_secs(3);
     app.event().snapshot.store(Some(Arc::new(frozen.clone())));
-    assert_eq!(app.status(&waiting).await.1["status"], "ACTIVE", "SOLD_OUT is not said on old news");
+    assert_eq!(app.status(&waiting).await.1["status"], "ACTIVE", "an old snapshot does not decide SOLD_OUT");
 
     frozen.taken -= Duration::from_secs(3600);
     app.event().snapshot.store(Some(Arc::new(frozen)));
-    assert_eq!(app.status(&waiting).await.1["status"], "ACTIVE", "and nothing at all on very old news");
+    assert_eq!(app.status(&waiting).await.1["status"], "ACTIVE", "a very old snapshot decides nothing");
     app.finish().await;
 }
 
@@ -376,7 +376,7 @@ async fn while_redis_is_away_polls_work_and_writes_get_a_503() {
     assert_eq!(health["components"]["redis"]["status"], "DOWN");
     assert_eq!(health["components"]["postgres"]["status"], "UP");
 
-    // Past ten seconds nothing is said any more.
+    // After ten seconds polls are refused too.
     let mut old = (*seen).clone();
     old.taken -= Duration::from_secs(11);
     app.event().snapshot.store(Some(Arc::new(old)));

@@ -14,7 +14,7 @@ pub fn zticket(db: &str, redis: &str) -> Zticket {
     Zticket::new(PROGRAM, db, redis)
 }
 
-/// Stops a server in good order, which takes no longer than 20 seconds and exits with 0.
+/// Stops a server cleanly: it exits with 0 within 20 seconds.
 pub async fn terminate(server: &mut Server) {
     tokio::time::timeout(Duration::from_secs(20), server.stop()).await.unwrap().unwrap();
 }
@@ -62,7 +62,7 @@ async fn a_server_waits_for_redis_at_start_and_a_stop_exits_with_0() {
     assert_eq!(entered["rank"], 1);
     terminate(&mut server).await;
     let parked = "SELECT parked AS n FROM events WHERE id = 1";
-    assert_eq!(db.number(parked).await.unwrap(), 1, "the stop in good order is noted");
+    assert_eq!(db.number(parked).await.unwrap(), 1, "a clean stop is recorded");
     db.remove().await.unwrap();
 }
 

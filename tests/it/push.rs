@@ -1,4 +1,4 @@
-//! Server-sent events: the status of a token, told when it changes.
+//! Server-sent events: the status of a token, sent when it changes.
 
 use std::time::{Duration, Instant};
 
@@ -90,7 +90,7 @@ async fn a_stream_reports_a_pause_its_reason_and_the_turn_after_it() {
         .unwrap();
     let visitor = app.enter().await;
     let mut stream = Stream::open(&app, &visitor).await;
-    let paused = eventually("the pause is told", async || {
+    let paused = eventually("the stream reports the pause", async || {
         let (_, status) = stream.next().await.unwrap();
         status["pause"]["reason"].as_str().map(str::to_owned)
     })
@@ -109,7 +109,7 @@ async fn an_open_stream_is_a_sign_of_life() {
     let mut stream = Stream::open(&app, &second).await;
     stream.next().await.unwrap();
     app.pulse().await;
-    // A new slice, in which nobody was heard from yet; then something the stream has to say.
+    // A new slice, in which nobody was heard from yet; then a change that the stream reports.
     app.pass_time_served(Duration::from_secs(50)).await;
     app.sweep().await;
     app.look().await;
@@ -136,7 +136,7 @@ async fn a_stream_whose_listener_went_away_is_closed() {
     let stream = Stream::open(&app, &last).await;
     assert_eq!(open.get(), 1);
     drop(stream);
-    // It is found out by speaking to nobody, which takes something to say.
+    // The server notices when it sends the next event, so there must be one.
     eventually("the stream is closed", async || {
         app.leave(&others.pop().unwrap()).await;
         (open.get() == 0).then_some(())

@@ -72,7 +72,7 @@ async fn five_hundred_buyers_get_fifty_seats() {
 async fn fifty_seats_go_to_five_hundred_visitors_in_order_of_the_line() {
     let app = TestApp::start().await;
     let visitors = join_all((0..500).map(|_| app.enter())).await;
-    // Everyone polls until inside or told that it is over, and takes any seat that is free.
+    // Everyone polls until they are inside or all is sold, and takes any free seat.
     let outcomes = join_all(visitors.iter().map(|visitor| async {
         eventually("bought or sold out", async || {
             let (_, status) = app.status(visitor).await;
@@ -144,7 +144,7 @@ async fn several_servers_let_in_no_more_than_one_would() {
         join_all(rounds).await.into_iter().for_each(|round| assert!(round.is_ok()));
         assert_eq!(passes().await, expected);
         app.pass_time(std::time::Duration::from_secs(3600)).await;
-        // The passes were to run out by now: make them last.
+        // Their passes would have run out by now: make them last.
         let mut conn = app.redis.connect().await.unwrap();
         let places: Vec<u32> = conn.zrange(app.key(Key::Passes), 0, -1).await.unwrap();
         for place in places {
@@ -209,7 +209,7 @@ async fn sales_gather_while_redis_hears_of_the_last_ones() {
     let rounds = || app.parts().stores.metrics.scripts.with_label_values(&["4_ticket_settle", "SETTLED"]).get();
     let before = rounds();
 
-    // Cancels are written to the database alone, and told while Redis takes no writes for a while.
+    // Redis takes no writes for a while. Cancels need only the database; news of them waits for Redis.
     let mut conn = app.redis.connect_for(&app.event().keys).await.unwrap();
     let _: () = redis::cmd("CLIENT").arg(&["PAUSE", "60000", "WRITE"]).query_async(&mut conn).await.unwrap();
     let cancelled = join_all(visitors.iter().zip(&tickets).map(|(visitor, (_, ticket))| {
@@ -218,10 +218,10 @@ async fn sales_gather_while_redis_hears_of_the_last_ones() {
     }));
     assert!(cancelled.await.iter().all(|(status, _)| *status == 200));
     let _: () = redis::cmd("CLIENT").arg("UNPAUSE").query_async(&mut conn).await.unwrap();
-    // What a slow machine left to the sweep.
+    // A slow machine may leave some to the sweep.
     app.settle().await;
     assert_eq!(unsettled().await, 0);
-    assert!(rounds() - before <= 4, "40 cancels were told in {} rounds", rounds() - before);
+    assert!(rounds() - before <= 4, "Redis heard of 40 cancels in {} rounds", rounds() - before);
     app.finish().await;
 }
 

@@ -23,7 +23,7 @@ async fn ranked(app: &TestApp, path: &str) -> Vec<(i64, i64)> {
     body["items"].as_array().unwrap().iter().enumerate().map(entry).collect()
 }
 
-/// Until what is shown is what is expected: rankings follow within a second or two.
+/// Waits until a ranking is as expected, which takes a second or two.
 async fn becomes(app: &TestApp, path: &str, expected: &[(i64, i64)]) {
     eventually(path, async || {
         let now = ranked(app, path).await;
@@ -34,7 +34,7 @@ async fn becomes(app: &TestApp, path: &str, expected: &[(i64, i64)]) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn concerts_are_ranked_by_what_they_sold_and_a_cancel_counts() {
-    // Where it is noon now, so that no day ends meanwhile. (Zones of this kind count the other way round.)
+    // A time zone where it is noon now, so that no day ends during the test. (The signs of these zones are reversed.)
     let ahead = 12 - i64::from(Utc::now().hour());
     let noon = format!("Etc/GMT{}{}", if ahead > 0 { '-' } else { '+' }, ahead.abs());
     let app = TestApp::by_hand(|config| config.time_zone = noon.parse().unwrap()).await;
@@ -131,7 +131,7 @@ async fn lost_rankings_are_counted_anew_from_the_database() {
     let (concert, dates) = app.concert(&hall).await;
     let visitors = app.inside_of(dates[0], 1).await;
     app.pay(&visitors[0], &person, &[1, 2]).await;
-    // Never counted while it sold: what Redis has not, the database tells.
+    // Not counted while it sold: Redis has nothing, so the count comes from the database.
     becomes(&app, "best-selling", &[(concert.0.into(), 2)]).await;
     let sold_out = ranked(&app, "sold-out").await;
     assert_eq!(sold_out.len(), 1);

@@ -16,16 +16,16 @@ use crate::support::{Visitor, check_promises, empty_database, plan, start_redis}
 const BUYERS: usize = 12;
 const SEATS: usize = 20_000;
 
-/// It knows the servers, and asks the next one where one does not take a request.
+/// Spreads requests over the servers, and tries the next server if one fails.
 struct Balancer {
     client: Client,
     servers: Vec<String>,
-    /// Which of them say that they are ready.
+    /// Which servers say that they are ready.
     ready: Vec<AtomicBool>,
     next: AtomicUsize,
     /// Connections that were refused or broke.
     broken: Mutex<Vec<String>>,
-    /// How often a server said that it cannot now.
+    /// How often a server answered 503.
     refused: AtomicUsize,
 }
 
@@ -33,7 +33,7 @@ impl Balancer {
     fn new(servers: Vec<String>) -> Self {
         let zero = AtomicUsize::default;
         let ready = servers.iter().map(|_| AtomicBool::new(true)).collect();
-        // Shorter than a server keeps a connection nobody uses: it could close it just when it is used again.
+        // Shorter than the servers keep an idle connection, or they might close it just as it is used again.
         let client = Client::builder().pool_idle_timeout(Duration::from_secs(2)).build().unwrap();
         Self { client, servers, ready, next: zero(), broken: Mutex::default(), refused: zero() }
     }
@@ -98,7 +98,7 @@ impl Balancer {
     }
 }
 
-/// A whole answer: one that is cut off is none.
+/// The whole answer; an answer that is cut off is an error.
 async fn whole(request: RequestBuilder) -> reqwest::Result<(StatusCode, Value)> {
     let response = request.send().await?;
     let status = response.status();
@@ -199,7 +199,7 @@ async fn behind_a_balancer_with_health_checks_nobody_notices_a_restart() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_killed_during_200_purchases_sells_and_charges_once() {
-    // Some want what others want too.
+    // Fewer than buyers, so that some want the same seat.
     const SEATS_WANTED: usize = 150;
     let (db, redis) = (empty_database().await, start_redis().await);
     let port = free_ports();

@@ -73,7 +73,7 @@ async fn a_poll_costs_redis_nothing_and_an_enter_is_one_script_call() {
     app.finish().await;
 }
 
-/// Commands so far, but for the INFO that counts them.
+/// Commands so far, without the INFO that counts them.
 async fn commands(conn: &mut redis::aio::MultiplexedConnection) -> u64 {
     let info: redis::InfoDict = redis::cmd("INFO").arg("stats").query_async(conn).await.unwrap();
     let all: u64 = info.get("total_commands_processed").unwrap();
@@ -122,7 +122,7 @@ async fn a_change_between_the_two_reads_of_a_snapshot_is_not_missed() {
     for round in 0..200 {
         let visitor = app.enter().await;
         app.look().await;
-        // Something to be read anew, which has nothing to do with the line.
+        // A change that has nothing to do with the line, so that there is something to read.
         app.parts().stores.scripts.policy_set(&mut conn, &app.event().keys, "", &[("batch", "200")]).await.unwrap();
         let (seen, ()) = tokio::join!(app.look(), app.admit());
         let standing = seen.standing(visitor.place());

@@ -1,4 +1,4 @@
-//! PostgreSQL and Redis that take everything and answer nothing, which is worse than being gone: nobody says so.
+//! PostgreSQL and Redis that take everything and answer nothing, which is worse than a broken connection: no error comes.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -50,7 +50,7 @@ async fn inside(app: &TestApp, count: usize) -> Vec<Visitor> {
     visitors
 }
 
-/// Sends it, and says how it was answered: in time, and told when to come back where it failed.
+/// Sends it. Returns status and time; checks that the answer is in time, and that a 503 has a Retry-After.
 async fn asked(request: reqwest::RequestBuilder) -> (StatusCode, Duration) {
     let started = Instant::now();
     let response = request.send().await.unwrap();
@@ -82,7 +82,7 @@ async fn buys_one(app: &TestApp, visitor: &Visitor, seat: usize) {
 async fn health(app: &TestApp) -> (StatusCode, Value) {
     let started = Instant::now();
     let health = answer(app.client.get(app.management_url("/actuator/health"))).await;
-    assert!(started.elapsed() < Duration::from_secs(5), "who asks for readiness does not wait");
+    assert!(started.elapsed() < Duration::from_secs(5), "the health check does not wait");
     health
 }
 
@@ -201,7 +201,7 @@ async fn of_too_many_purchases_some_fail_at_once_and_the_rest_sell_later() {
     proxy.stall();
     let refused = AtomicUsize::new(0);
     let go_on = async {
-        // Two statements of up to 200 may be under way: the rest waits, or is told at once.
+        // Two statements of up to 200 purchases may be under way: the rest waits, or is refused at once.
         eventually("someone is refused", async || (refused.load(Ordering::Relaxed) > 0).then_some(())).await;
         proxy.resume();
     };
@@ -218,7 +218,7 @@ async fn of_too_many_purchases_some_fail_at_once_and_the_rest_sell_later() {
     let (bought, ()) = tokio::join!(bought, go_on);
     let sold = bought.iter().filter(|(status, _)| *status == 200).count();
     assert!(sold >= 20, "{sold}");
-    assert!(bought.iter().all(|(status, _)| matches!(status.as_u16(), 200 | 503)), "the others were sold a ticket");
+    assert!(bought.iter().all(|(status, _)| matches!(status.as_u16(), 200 | 503)), "all others were refused");
     assert_eq!(app.db.number("SELECT count(*) AS n FROM tickets").await.unwrap(), sold as i64);
     for (seat, buyer) in (1..).zip(&buyers) {
         buys_one(&app, buyer, seat).await;
@@ -273,7 +273,7 @@ async fn sales_find_a_connection_however_many_queries_wait() {
     let (status, took) = asked(purchase(&app, &buyers[0], 1)).await;
     assert_eq!(status, 503, "the ticket bought before cannot be looked up now");
     assert!(took < Duration::from_secs(2), "it was refused after {took:?}");
-    assert_eq!(answer(purchase(&app, &buyers[1], 2)).await.0, 200, "a sale goes on");
+    assert_eq!(answer(purchase(&app, &buyers[1], 2)).await.0, 200, "a sale still works");
     assert_eq!(health(&app).await.0, 200);
 
     go_on.send(true).unwrap();

@@ -1,4 +1,4 @@
-//! Wrong requests: a clear error each, never a 5xx, nothing changed.
+//! Wrong requests: each gets a clear error, never a 5xx, and changes nothing.
 
 use reqwest::{Method, StatusCode};
 use serde_json::Value;
@@ -22,7 +22,7 @@ async fn unknown_paths_and_wrong_methods_are_answered_in_json() {
     {
         is(answer(app.request(Method::GET, path)).await, 404, "NOT_FOUND");
     }
-    // Programs are told in JSON, whatever they say they take.
+    // Programs get JSON, whatever they accept.
     for path in ["/api/nope", "/api/events/1/nope", "/api/events/1/seats/1/hold/"] {
         is(answer(app.request(Method::GET, path).header("Accept", "text/html")).await, 404, "NOT_FOUND");
     }
@@ -95,7 +95,7 @@ async fn a_token_of_one_event_is_useless_in_another() {
     is(answer(with_token(Method::POST, "/tickets")).await, 404, "QUEUE_TOKEN_NOT_FOUND");
     is(answer(with_token(Method::GET, "/seats")).await, 404, "QUEUE_TOKEN_NOT_FOUND");
 
-    // Entering makes the new event ready; its tokens are about it also where no event is named.
+    // Entering makes the new event ready; its tokens belong to it, even if a request names no event.
     let body = eventually("the new event is known", async || {
         let (status, body) = answer(app.request(Method::POST, &elsewhere("/queues/tokens"))).await;
         (status == 200).then_some(body)
@@ -249,7 +249,7 @@ async fn a_full_line_and_a_closed_sale_take_nobody() {
     let closed = [("state", "closed")];
     app.parts().stores.scripts.policy_set(&mut conn, &app.event().keys, "", &closed).await.unwrap();
     is(enter().await, 409, "EVENT_CLOSED");
-    // A token of a place that nobody was given yet is genuine only if the server signed it.
+    // A token of a place that was never given out is genuine only if the server signed it.
     let newer = Visitor(token_of(&app.event(), 1000));
     assert_eq!(app.status(&newer).await.1["status"], "WAITING");
     app.finish().await;

@@ -1,4 +1,4 @@
-//! Thousands of requests nobody should send: each is answered, none with a 5xx, and nothing is broken by them.
+//! Thousands of requests nobody should send: each gets an answer, none a 5xx, and none breaks anything.
 //!
 //! The seed is printed when something fails; `ZT_SEED=… cargo test --test it -- http::fuzz` sends the same again.
 
@@ -32,12 +32,12 @@ fn seed() -> u64 {
     std::env::var("ZT_SEED").ok().map_or_else(|| fastrand::u64(..), |seed| seed.parse().expect("ZT_SEED is a number"))
 }
 
-/// Whoever came with the junk is let in at the end, and one more.
+/// Visitors who came with the junk are let in at the end, and one more.
 fn roomy(config: &mut Config) {
     (config.seat_count, config.policy.max_active, config.policy.batch) = (1000, 1000, 1000);
 }
 
-/// A free event with a line nobody is let in from, and a priced one with people inside.
+/// A free event that lets nobody in, and a priced one with people inside.
 async fn open_house(app: &TestApp) -> Known {
     let mut conn = app.redis.connect().await.unwrap();
     app.parts().stores.scripts.policy_set(&mut conn, &app.event().keys, "", &[("state", "paused")]).await.unwrap();
@@ -57,7 +57,7 @@ async fn open_house(app: &TestApp) -> Known {
     }
 }
 
-/// Whatever was asked, the answer has a form.
+/// Every answer is well-formed, whatever the request.
 fn check(route: &Route, target: &str, answer: &Answer) {
     assert!(answer.status < 500, "a fault of ours");
     if let Some(to) = answer.header("location") {
@@ -94,7 +94,7 @@ fn check_error(route: &Route, status: u16, body: &Value) {
     assert!(!route.page || matches!(code, "NOT_FOUND" | "METHOD_NOT_ALLOWED"), "a page answers {body}");
 }
 
-/// Sends one, and says which it was if its answer is wrong.
+/// Sends one, and prints it if its answer is wrong.
 async fn try_one(addr: SocketAddr, route: &Route, request: junk::Request) -> u16 {
     let heard = wire::send(addr, &request.bytes, Then::Listen).await;
     let outcome = std::panic::catch_unwind(|| {
@@ -107,7 +107,7 @@ async fn try_one(addr: SocketAddr, route: &Route, request: junk::Request) -> u16
     })
 }
 
-/// The patterns the server counted answers of.
+/// The route patterns for which the server counted answers.
 async fn measured(app: &TestApp) -> BTreeSet<String> {
     let text = app.client.get(app.management_url("/actuator/prometheus")).send().await.unwrap().text().await.unwrap();
     let route = |line: &str| Some(line.split_once("route=\"")?.1.split('"').next()?.to_owned());
@@ -143,12 +143,12 @@ async fn no_request_breaks_the_server() {
         answered
     };
     let good: usize = join_all((0..LANES).map(lane)).await.into_iter().sum();
-    // Junk that is all refused at the door tries nothing.
+    // If all junk were refused at once, it would test nothing.
     assert!(good * 10 > ROUNDS * routes.len(), "{good} of {} were taken", ROUNDS * routes.len());
 
     let patterns: BTreeSet<String> = routes.into_iter().map(|route| route.pattern).collect();
     assert_eq!(measured(&app).await, patterns, "what was asked is what there is");
-    assert_eq!(app.meta("seats_version").await, 1, "no seat of who only waits was touched");
+    assert_eq!(app.meta("seats_version").await, 1, "no visitor in line touched a seat");
     buy_a_ticket(&app).await;
     app.finish().await;
 }

@@ -1,4 +1,4 @@
-//! What one address may do, and how long it may take. Tests speak through a proxy that is trusted, so that they can be
+//! What one address may do, and how long it may take. Tests act as a trusted proxy, so that they can be
 //! several clients.
 
 use std::time::Duration;
@@ -36,7 +36,7 @@ fn from(request: RequestBuilder, client: &str) -> RequestBuilder {
     request.header("X-Forwarded-For", client)
 }
 
-/// Sends again and again until it is refused. Returns how often it was not, and the refusal.
+/// Sends again and again until a request is refused. Returns how many were accepted, and the refusal.
 async fn until_refused(request: impl Fn() -> RequestBuilder) -> (usize, Response) {
     for sent in 0..1000 {
         let response = request().send().await.unwrap();
@@ -125,7 +125,7 @@ async fn holding_buying_and_signing_up_are_limited() {
         |path: &str, client| from(app.request(Method::POST, path), client).header("X-Queue-Token", &visitor.0);
     let (sent, _) = until_refused(|| with_token("/api/seats/1/hold", HERE)).await;
     assert!(sent >= BURST, "{sent}");
-    // One after the other they share what is left, which is next to nothing.
+    // They share what is left, which is next to nothing.
     until_refused(|| with_token("/api/tickets", HERE).json(&json!({ "seatNumber": 99 }))).await;
     until_refused(|| with_token("/api/seats/best", HERE).json(&json!({ "count": 99 }))).await;
     assert_eq!(answer(with_token("/api/tickets", THERE).json(&json!({ "seatNumber": 1 }))).await.0, 200);
@@ -177,7 +177,7 @@ async fn streams_are_limited_and_a_closed_one_makes_room() {
     assert_eq!(elsewhere.status(), 200);
     assert_eq!(answer(from(app.request(Method::GET, &format!("/api/queues/tokens/{}", last.0)), HERE)).await.0, 200);
 
-    // That a listener is gone is found out by speaking to it.
+    // The server notices a closed stream when it sends the next event.
     drop(first);
     let third = eventually("the slot is given back", async || {
         app.leave(&visitors.pop().unwrap()).await;
@@ -194,7 +194,7 @@ async fn streams_are_limited_and_a_closed_one_makes_room() {
 async fn hear(stream: &mut TcpStream) -> String {
     let mut heard = Vec::new();
     let reading = stream.read_to_end(&mut heard);
-    // A reset is an end too: what came before it was heard.
+    // A reset is an end too; what came before it counts.
     let _ = tokio::time::timeout(Duration::from_secs(20), reading).await.expect("cut off within 20 seconds");
     String::from_utf8(heard).unwrap()
 }
@@ -234,7 +234,7 @@ async fn a_body_nobody_asked_for_is_not_read_for_ever() {
         let heard = hear(&mut connect(&app, &format!("{enter}{body}")).await).await;
         assert!(heard.starts_with("HTTP/1.1 200 ") && heard.to_lowercase().contains("connection: close"), "{heard}");
     }
-    // One that was read to its end keeps the connection.
+    // After a body that was read to its end the connection stays open.
     let json = "POST /api/users HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n\
                 8\r\n{\"name\":\r\n4\r\n\"A\"}\r\n0\r\n\r\n";
     let mut stream = connect(&app, json).await;
@@ -260,7 +260,7 @@ async fn too_long_urls_headers_and_forms_are_refused() {
         assert_eq!((status.as_u16(), body["code"].as_str()), (414, Some("URI_TOO_LONG")));
     }
     assert_eq!(answer(app.request(Method::GET, &format!("/{}", "a".repeat(4095)))).await.0, 404);
-    // Far too long: the web server itself refuses, with no words.
+    // Far too long: the web server itself refuses, without a body.
     for line in [
         format!("GET /{} HTTP/1.1\r\nHost: x\r\n\r\n", "a".repeat(70_000)),
         "GET / HTTP/1.1\r\nX: ".to_owned() + &"x".repeat(200_000),

@@ -1,4 +1,4 @@
-//! Pages without a browser: what stands in their headers and cookies.
+//! Pages without a browser: their headers and cookies.
 
 use reqwest::redirect::Policy;
 use reqwest::{Client, Method, Response};

@@ -59,7 +59,7 @@ async fn the_seat_map_has_an_etag_and_is_compressed_on_request() {
     let changed = get(Some(tag)).await.unwrap();
     assert_eq!(changed.status(), 200);
     let mine = app.request(Method::GET, "/api/seats").header("X-Queue-Token", &visitor.0).send().await.unwrap();
-    assert_ne!(mine.headers()["etag"], changed.headers()["etag"], "the map of who holds a seat is another one");
+    assert_ne!(mine.headers()["etag"], changed.headers()["etag"], "a holder of a seat gets a different map");
 
     let packed = app.request(Method::GET, "/api/seats").header("Accept-Encoding", "gzip").send().await.unwrap();
     assert_eq!(packed.headers()["content-encoding"], "gzip");

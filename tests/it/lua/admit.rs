@@ -69,7 +69,7 @@ async fn absent_people_are_passed_over_but_keep_their_place() {
     assert_eq!(event.meta("head").await, 0);
     event.pulse(&[1]).await;
     assert_eq!(event.admit_now().await, Admit::Admitted(2));
-    assert_eq!(inside(&event).await, [1, 2, 5, 6], "who is back stands where they stood");
+    assert_eq!(inside(&event).await, [1, 2, 5, 6], "a visitor who is back has the old place");
     assert_eq!(event.admit_now().await, Admit::Admitted(0));
     event.check().await;
 }
@@ -286,7 +286,7 @@ async fn whatever_the_pattern_the_first_present_are_let_in() {
     }
 }
 
-/// How often Redis carried out any command since the count began, scripts and what they call.
+/// Commands that Redis ran since the count began: scripts, and what they call.
 async fn commands(event: &Fixture) -> u64 {
     let stats: InfoDict = redis::cmd("INFO").arg("commandstats").query_async(&mut event.conn()).await.unwrap();
     let commands = ["bitpos", "getrange", "setrange", "bitop", "getbit", "setbit", "bitfield"];

@@ -1,4 +1,4 @@
-//! `1_line_block`: blocks of places, and what a new life of Redis means for those who wait.
+//! `1_line_block`: blocks of places, and what a new life of Redis means for the people in line.
 
 use zticket::store::redis::keys::Key;
 use zticket::store::redis::scripts::{Admit, Enter, Leave};
@@ -183,6 +183,6 @@ async fn the_event_clock_survives_a_new_life_on_a_machine_with_a_slow_clock() {
     assert_eq!(event.meta("now").await, ahead);
     assert_eq!(event.meta("gap_opens").await, ahead + WAIT.cast_signed());
     event.pass(1000).await;
-    assert!(event.now().await >= ahead + 1000, "time goes on from there");
+    assert!(event.now().await >= ahead + 1000, "time continues from there");
     assert!(!event.bits(Key::Line).await.is_empty());
 }

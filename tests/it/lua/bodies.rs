@@ -1,4 +1,4 @@
-//! What a script reads has a name, and the name is that of the key or field. So a value cannot be taken for another.
+//! What a script reads has a name, and the name is that of the key or field. So no value is mistaken for another.
 
 use super::headers::{closing, each};
 

@@ -226,7 +226,11 @@ async fn members(event: &Fixture, who: &[u128]) -> (Enter, Vec<Option<u32>>) {
 async fn a_member_has_one_place_however_often_it_is_asked_for() {
     let event = Fixture::new().await;
     let first = members(&event, &[7, 8, 7]).await;
-    assert_eq!(first, (entered(0, 2, 1), vec![Some(0), Some(1), Some(0)]), "who asks twice at once counts once");
+    assert_eq!(
+        first,
+        (entered(0, 2, 1), vec![Some(0), Some(1), Some(0)]),
+        "a member who asks twice at once counts once"
+    );
     assert_eq!(members(&event, &[8]).await, (entered(0, 0, 0), vec![Some(1)]));
     assert_eq!(members(&event, &[9, 7, 10]).await, (entered(2, 2, 3), vec![Some(2), Some(0), Some(3)]));
     assert_eq!(event.line().await, [0, 1, 2, 3]);

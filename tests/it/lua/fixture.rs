@@ -1,5 +1,5 @@
-//! An event in a Redis of its own. Time passes by moving the event's clock, never by waiting; the settings are so long
-//! that a slow machine makes no difference.
+//! An event in a Redis of its own. Time passes by moving the event's clock, never by waiting; deadlines are long,
+//! so that a slow machine makes no difference.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -173,14 +173,14 @@ impl Fixture {
         self.scripts.sweep(&mut self.conn(), &self.keys).await.unwrap()
     }
 
-    /// A slice's time passes, in which the sweep is asked again and again, as the servers do; the last time it turns.
+    /// A slice passes while servers keep requesting sweeps; the last request turns the ring.
     pub async fn turn(&self) -> Sweep {
         self.pass(SLICE + SLICE / 4).await;
         self.asked().await;
         self.sweep().await
     }
 
-    /// The sweep was asked a moment before the next call.
+    /// As if a sweep was requested a moment before the next call.
     pub async fn asked(&self) {
         self.set_meta("asked", 1_000_000_000_000_000_i64).await;
     }
@@ -195,7 +195,7 @@ impl Fixture {
         self.admit().await
     }
 
-    /// People that entered and were let in.
+    /// Visitors who entered and were let in.
     pub async fn inside(&self, count: u32) -> Vec<u32> {
         let before = self.policy("batch").await;
         self.set_policy("batch", 1000).await;
@@ -315,7 +315,7 @@ impl Fixture {
         bytes.unwrap_or_default()
     }
 
-    /// Who was heard from in the current slice.
+    /// Places heard from in the current slice.
     pub async fn heard(&self) -> Vec<u32> {
         let slice = usize::try_from(self.meta("slice").await).unwrap();
         self.bits(PULSES[slice]).await

@@ -1,5 +1,4 @@
-//! The header of a script is a promise: here it is compared with the script and with the call from Rust, so that it
-//! cannot drift.
+//! Compares the header of every script with its body and with the call from Rust, so that it cannot drift.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

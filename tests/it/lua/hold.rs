@@ -132,7 +132,7 @@ async fn without_a_pass_there_is_no_hold() {
     assert_eq!(event.hold(waiting, &[1]).await, Hold::NoPass);
     assert_eq!(event.hold(4711, &[1]).await, Hold::NoPass);
     event.held(place, &[2]).await;
-    assert_eq!(event.hold(waiting, &[2]).await, Hold::NoPass, "who is outside hears nothing about seats");
+    assert_eq!(event.hold(waiting, &[2]).await, Hold::NoPass, "a visitor outside learns nothing about seats");
     let deadline = event.passes().await[&place];
     event.at(deadline).await;
     assert_eq!(event.hold(place, &[1]).await, Hold::NoPass, "over at its deadline, also before it is ended");
@@ -210,7 +210,7 @@ async fn an_overdue_hold_counts_as_free_for_others() {
         [(1, visitors[1]), (2, visitors[0]), (3, visitors[0])]
     );
     event.check().await;
-    assert_eq!(event.expire(10).await, 1, "seat 2 only: 1 is lent anew");
+    assert_eq!(event.expire(10).await, 1, "seat 2 only: seat 1 is lent again");
     event.check().await;
     event.held(visitors[1], &[2]).await;
     assert_eq!(event.hold(visitors[0], &[1]).await, taken(&[(1, SeatState::Held)]));

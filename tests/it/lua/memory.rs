@@ -1,4 +1,4 @@
-//! What a line weighs, and what still works when Redis is full.
+//! How much memory a line takes, and what still works when Redis is full.
 
 use zticket::base::error::Error;
 use zticket::base::ids::{Place, SeatNumber};

@@ -8,11 +8,11 @@ use zticket::base::ids::Place;
 use zticket::base::policy::Policy;
 use zticket::store::redis::scripts::{Admit, Enter, Leave, Sweep};
 
-/// Someone who waits.
+/// A visitor in line.
 #[derive(Debug, Clone, Copy)]
 pub struct Waiting {
     pub place: u32,
-    /// The turn of the ring in which they were last heard from, and when that was.
+    /// Turn of the ring and time of the last sign of life.
     pub turn: u32,
     pub heard: i64,
 }
@@ -54,9 +54,9 @@ pub struct Model {
     pub gap: Gap,
     pub turn: u32,
     pub turned: i64,
-    /// When a sweep was last asked for.
+    /// When a sweep was last requested.
     pub asked: i64,
-    /// Turns at which a sweep was put off because too many would go.
+    /// Turns at which a sweep was postponed because it would drop too many.
     pub doubts: u32,
     pub admitted_at: i64,
     /// Version and buyer of each seat that was ever sold.
@@ -89,7 +89,7 @@ impl Model {
         self.sales.values().filter(|(_, buyer)| buyer.is_some()).count() as u32
     }
 
-    /// From 1; of someone who does not wait, how many wait in front.
+    /// From 1; for a visitor who does not wait, the number of those in front.
     pub fn rank(&self, place: u32) -> u64 {
         self.line.iter().filter(|other| other.place <= place).count() as u64
     }
@@ -109,7 +109,7 @@ impl Model {
         self.line.len() < before
     }
 
-    /// Whoever is lost may return once; asking whether uses that up.
+    /// Whether a lost visitor may return, which is allowed once: the call uses it up.
     fn use_return(&mut self, place: u32) -> bool {
         let known = self.gap.known.iter().any(|known| known.contains(&place));
         self.gap.places.contains(&place) && !known && self.gap.barred.insert(place)
@@ -142,7 +142,7 @@ impl Model {
         self.block = if block.start == self.block.end { self.block.start..block.end } else { block };
     }
 
-    /// This state is that of an older copy: what was handed out since is lost.
+    /// Redis fell back to this state, an older copy: places handed out since are lost.
     pub fn new_life(&mut self, block: Range<u32>, gap_wait: i64) {
         let before = std::mem::take(&mut self.gap);
         let (mut from, mut known) = (self.block.start, before.known);
@@ -208,7 +208,7 @@ impl Model {
                 self.gap = Gap::default();
             }
         }
-        // Of the five slices the one just begun is empty, so four are left to have been heard in.
+        // The slice that just began is empty, so the other four of five count.
         let turn = self.turn;
         let (alive, silent): (Vec<Waiting>, Vec<Waiting>) = self.line.iter().partition(|who| turn - who.turn <= 4);
         if self.line.len() > 100 && alive.len() * 2 < self.line.len() && self.doubts < 4 {
@@ -269,7 +269,7 @@ impl Model {
         true
     }
 
-    /// Everyone who ever got a place here is somewhere.
+    /// Everyone who ever got a place is accounted for.
     pub fn check(&self) {
         let counts = &self.counts;
         let gone = counts.admitted + counts.swept + counts.left_line + counts.bought_in_line;

@@ -146,7 +146,7 @@ async fn a_lost_place_that_came_back_and_was_swept_is_gone() {
     })
     .await;
     assert_eq!(event.pulse(&[7]).await, 1);
-    // The gap stays open as long as someone new may come back: it is kept so here.
+    // The gap stays open while lost places may come back.
     let mut swept = 0;
     for _ in 0..5 {
         event.set_meta("gap_turns", 0).await;

@@ -163,7 +163,7 @@ async fn time_does_not_go_back_behind_what_was_seen_last() {
     assert_eq!(event.passes().await[&1], seen + 100_000);
     event.pass(100_000).await;
     event.admit().await;
-    assert!(event.passes().await.is_empty(), "and goes on from there");
+    assert!(event.passes().await.is_empty(), "and continues from there");
     event.check().await;
 }
 

@@ -48,7 +48,11 @@ async fn only_the_holder_can_release_a_seat_and_a_refusal_keeps_all() {
     let not_yours = |seat, state| Release::NotYours(SeatNumber(seat), state);
     assert_eq!(event.release(visitors[0], &[1, 2]).await, not_yours(2, SeatState::Held));
     assert_eq!(event.release(visitors[0], &[1, 3]).await, not_yours(3, SeatState::Sold));
-    assert_eq!(event.release(visitors[2], &[3]).await, not_yours(3, SeatState::Sold), "sold is sold, also one's own");
+    assert_eq!(
+        event.release(visitors[2], &[3]).await,
+        not_yours(3, SeatState::Sold),
+        "a sold seat cannot be released, not even by its buyer"
+    );
     assert_eq!(event.dump().await, dump);
 }
 

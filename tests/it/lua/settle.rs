@@ -101,7 +101,7 @@ async fn a_sale_overrules_the_hold_of_someone_else() {
     event.held(visitors[1], &[1, 2]).await;
     event.settle(&[change(1, 1, true, visitors[0])]).await;
     assert_eq!(event.seats().await, "shaaaaaaaaaaaaaaaaaa");
-    assert!(event.passes().await.contains_key(&visitors[1]), "who held it stays inside");
+    assert!(event.passes().await.contains_key(&visitors[1]), "the visitor who held it stays inside");
     assert!(matches!(event.hold(visitors[1], &[1]).await, Hold::Taken(seats) if seats[0].1 == SeatState::Sold));
     event.check().await;
     event.settle(&[change(2, 1, true, visitors[0])]).await;

@@ -1,5 +1,5 @@
-//! What several scripts need stands in each of them, as a block from `-- shared: its name` to the next empty line. Here
-//! the copies are held together, byte by byte.
+//! What several scripts need stands in each of them, as a block from `-- shared: its name` to the next empty line. This
+//! checks that the copies are equal, byte by byte.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::headers::body;
 
 const MARK: &str = "-- shared: ";
 
-/// Every block and a piece of code that stands nowhere but in it: where the piece is, the whole block must be.
+/// Every block, and a piece of code that only this block has: a script with the piece must have the whole block.
 const BLOCKS: [(&str, &str); 8] = [
     ("readiness", "'UNREADY'"),
     ("clock", "'TIME'"),
@@ -71,7 +71,7 @@ fn wrong(scripts: &[(&str, &str)]) -> Vec<String> {
         if !BLOCKS.iter().any(|(known, _)| *known == name) {
             wrong.push(format!("{}: the shared block `{name}` is unknown to this test", copies[0].0));
         }
-        // The text that most scripts have is the right one; in doubt the first.
+        // The text of most scripts is the right one; of two equally common ones, the first.
         let votes = |text: &str| copies.iter().filter(|(_, copy)| *copy == text).count();
         let most = copies.iter().map(|(_, copy)| votes(copy)).max();
         let (model, right) = *copies.iter().find(|(_, copy)| Some(votes(copy)) == most).unwrap_or(&copies[0]);

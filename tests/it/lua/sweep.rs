@@ -1,11 +1,11 @@
-//! `1_line_sweep`: dropping who went away, and nobody else.
+//! `1_line_sweep`: drops visitors who went away, and nobody else.
 
 use zticket::store::redis::keys::Key;
 use zticket::store::redis::scripts::{Admit, Sweep};
 
 use super::fixture::{BLOCK, Fixture, PULSES, SLICE, Setup};
 
-/// The first turn at which someone who was silent since before the first one is dropped.
+/// The turn at which a visitor who was silent from before the first one is dropped.
 const TURNS: u32 = 5;
 
 #[tokio::test]
@@ -36,14 +36,14 @@ async fn after_a_gap_without_sweeps_the_slice_starts_over() {
     event.entered(1).await;
     assert_eq!(event.sweep().await, Sweep::Skipped);
     let turned = event.meta("turned").await;
-    // Asked just often enough.
+    // Requested just often enough.
     let start = event.meta("asked").await;
     for step in 1..=7 {
         event.at(start + step * WHILE).await;
         assert_eq!(event.sweep().await, Sweep::Skipped);
     }
     assert_eq!(event.meta("turned").await, turned);
-    // Not asked for a moment longer, once before the slice is over and once when it would be.
+    // The gap is a moment longer: once before the slice is over, and once when it would be.
     for silence in [WHILE + 1, SLICE, 10 * SLICE] {
         let last = event.meta("asked").await;
         event.at(last + silence).await;
@@ -72,7 +72,7 @@ async fn a_visitor_who_polled_during_an_outage_is_let_in_before_those_behind() {
     let event = Fixture::new().await;
     event.entered(2).await;
     event.turn().await;
-    // Both poll in this slice. The first one's pulse is still on its way when Redis goes away until after its end.
+    // Both poll in this slice. The pulse of the first is on its way when Redis goes away, until the slice is over.
     event.pulse(&[1]).await;
     event.pass(SLICE + 1).await;
     assert_eq!(event.sweep().await, Sweep::Skipped);
@@ -274,7 +274,7 @@ async fn a_crowd_that_comes_back_in_time_starts_with_a_full_ttl() {
         assert_eq!(event.turn().await, Sweep::Swept(0));
     }
     for _ in 0..4 {
-        assert_eq!(event.turn().await, Sweep::Skipped, "suspicion starts anew");
+        assert_eq!(event.turn().await, Sweep::Skipped, "suspicion starts over");
     }
     assert_eq!(event.turn().await, Sweep::Swept(101));
     event.check().await;
@@ -297,10 +297,10 @@ async fn whole_megabits_are_cut_off_a_line_two_megabits_past_its_base() {
         assert_eq!(event.meta("base").await, base);
         assert_eq!(event.line().await, before);
         assert_eq!(event.bits(Key::Pulse0).await, before);
-        assert_eq!(event.meta("line_version").await > version, base > 0, "servers must read it anew");
+        assert_eq!(event.meta("line_version").await > version, base > 0, "servers must read it again");
         event.check().await;
 
-        // Life goes on with the new base.
+        // Everything works with the new base.
         event.pulse(&before[1..]).await;
         event.turn().await;
         let last = event.entered(1).await;
@@ -319,7 +319,7 @@ async fn every_slice_is_cut_like_the_line() {
         event.turn().await;
         event.pulse(&[place]).await;
     }
-    // Someone behind makes the head move far enough.
+    // A visitor far behind makes the head move far enough.
     event.block(3 * BLOCK..4 * BLOCK, None).await;
     let last = event.entered(1).await;
     for place in line {

@@ -23,7 +23,7 @@ const OTHERS: [&str; 11] = [
     "policy_set",
 ];
 
-/// Calls a script in a way that writes, if the event is there. Says whether it was not.
+/// Calls a script so that it writes if the event is there. Returns whether the event was missing.
 async fn call(event: &Fixture, name: &str) -> bool {
     let (scripts, keys, conn) = (&event.scripts, &event.keys, &mut event.conn());
     match name {
@@ -61,7 +61,7 @@ fn unready<T: std::fmt::Debug>(outcome: Result<T, Error>) -> bool {
     }
 }
 
-/// Somebody in every corner, and things to do for every script.
+/// An event with visitors in every state, so that every script has something to do.
 async fn busy() -> Fixture {
     let event = Fixture::new().await;
     let visitors = event.inside(2).await;
@@ -118,7 +118,7 @@ async fn a_script_that_redis_forgot_is_loaded_again_by_the_call() {
     assert!(call_all(&event).await.is_empty());
 }
 
-/// So that a clock that is set back never takes back a moment at which something was done, and time goes on from there.
+/// When the clock of Redis is set back, time stays at the last write and continues from there.
 #[tokio::test]
 async fn every_write_is_dated() {
     for name in OTHERS.into_iter().filter(|name| *name != "policy_set") {

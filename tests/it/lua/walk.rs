@@ -37,7 +37,7 @@ struct Walk {
     sales: BTreeMap<u32, (i64, Option<u32>)>,
     ceiling: u32,
     copy: Option<Copy>,
-    /// What was seen on the way.
+    /// What happened during the walk.
     seen: BTreeSet<String>,
 }
 
@@ -126,7 +126,7 @@ impl Walk {
         let share = [0.02, 0.3, 0.9, 1.0][self.random.usize(0..4)];
         let mut places: Vec<u32> = self.model.line.iter().map(|who| who.place).collect();
         places.retain(|_| self.random.f64() < share);
-        // Some whose turn is over, or who were lost, poll as well.
+        // Some visitors whose turn is over, or who were lost, poll as well.
         let in_gap = |place: &u32| self.model.gap.places.contains(place);
         let lost: Vec<u32> = self.given.iter().copied().filter(in_gap).collect();
         for _ in 0..self.random.usize(0..20) {
@@ -173,7 +173,7 @@ impl Walk {
             self.model.now = self.model.now.max(self.model.turned + SLICE);
             self.event.at(self.model.now).await;
         }
-        // Mostly it was asked all the while.
+        // Mostly servers requested sweeps all the time.
         if self.random.u32(0..10) < 9 {
             self.model.asked = self.model.now;
             self.event.set_meta("asked", self.model.now).await;
@@ -203,7 +203,7 @@ impl Walk {
         self.saw_reply(expected);
     }
 
-    /// Someone inside buys, or a ticket is cancelled; sometimes Redis hears of it twice.
+    /// A visitor inside buys, or cancels a ticket; sometimes Redis hears of it twice.
     async fn sell(&mut self) {
         let seat = self.random.u32(1..=SEATS);
         let (version, buyer) = self.sales.get(&seat).copied().unwrap_or_default();
@@ -243,7 +243,7 @@ impl Walk {
         self.copy = Some(Copy { model: self.model.clone(), dump: self.event.dump().await });
     }
 
-    /// Redis is the copy from now on. The database hands out a new block and repeats what was sold.
+    /// Redis falls back to the copy. The database hands out a new block and repeats all sales.
     async fn fail_over(&mut self) {
         let Some(copy) = self.copy.take() else { return };
         if !copy.model.gap.places.is_empty() {

@@ -30,7 +30,7 @@ pub struct TestApp {
     background: Background,
 }
 
-/// Someone with a token.
+/// A visitor, known by a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Visitor(pub String);
 
@@ -50,7 +50,7 @@ impl TestApp {
         Self::start_with(Background::Running, |_| {}).await
     }
 
-    /// With its loops stopped: the test calls their steps.
+    /// Without its loops: the test calls their steps.
     pub async fn by_hand(change: impl FnOnce(&mut Config)) -> Self {
         Self::start_with(Background::ByHand, change).await
     }
@@ -84,7 +84,7 @@ impl TestApp {
         run::start(&self.config, background).await.unwrap()
     }
 
-    /// Stops the server in good order and starts it again.
+    /// Stops the server cleanly and starts it again.
     pub async fn restart(&mut self) {
         self.server.take().unwrap().stop().await;
         self.start_again().await;
@@ -141,7 +141,7 @@ impl TestApp {
         Visitor(body["uuid"].as_str().unwrap().to_owned())
     }
 
-    /// Enters like someone who tries again when told to.
+    /// Enters, and tries again after a 503.
     pub async fn enter_patiently(&self) -> Visitor {
         eventually("entering works", async || {
             let (status, body) = answer(self.request(Method::POST, "/api/queues/tokens")).await;
@@ -370,7 +370,7 @@ pub fn config(database_url: &str, redis_url: &str, change: impl FnOnce(&mut Conf
     config
 }
 
-/// Status and JSON body; null where the body is empty.
+/// Status and JSON body; null if the body is empty.
 pub async fn answer(request: RequestBuilder) -> Answer {
     let response = request.send().await.unwrap();
     let status = response.status();

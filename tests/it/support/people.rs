@@ -11,7 +11,7 @@ use zticket::server::loops;
 use super::app::{Answer, answer};
 use super::{TestApp, Visitor};
 
-/// Someone with an API key.
+/// A person with an API key.
 #[derive(Debug, Clone)]
 pub struct Person {
     pub id: String,
@@ -41,7 +41,7 @@ impl TestApp {
         Person { id: text("userId"), key: text("apiKey") }
     }
 
-    /// Someone with this balance.
+    /// A person with this balance.
     pub async fn rich(&self, name: &str, amount: i64) -> Person {
         let person = self.sign_up(name).await;
         let (status, body) = self.charge(&person, "first", amount).await;
@@ -81,7 +81,7 @@ impl TestApp {
         self.concert(&plan()).await.1[0]
     }
 
-    /// The database was changed by hand: learn of it now.
+    /// Reads the catalogue again after a test changed the database.
     pub async fn learn(&self) {
         self.parts().catalogue.refresh().await.unwrap();
     }

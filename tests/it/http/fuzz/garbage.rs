@@ -7,7 +7,7 @@ use super::wire::Then;
 const GOOD: &str = "GET /livez HTTP/1.1\r\nHost: a\r\n\r\n";
 const SALE: &str = "POST /api/tickets HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Type: application/json\r\n";
 
-/// All of them, each with how its caller goes on.
+/// All of them, each with what its caller does next.
 pub fn all(rng: &mut Rng) -> Vec<(Vec<u8>, Then)> {
     let mut cases: Vec<Vec<u8>> = heads().into_iter().chain(bodies()).map(String::into_bytes).collect();
     cases.push(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03".to_vec());

@@ -1,4 +1,4 @@
-//! Requests nobody should send, made from those that people do send.
+//! Requests nobody should send, made from those that people send.
 
 use fastrand::Rng;
 use serde_json::{Value, json};
@@ -148,7 +148,7 @@ impl<'a> Junk<'a> {
         let real = if self.rng.bool() { waiting } else { inside };
         match self.rng.u32(..10) {
             0..6 => real,
-            // Not the bits of the event: one that is not known is asked for, and that takes a second.
+            // Not the bits of the event: the server looks up an unknown event, which takes a second.
             6 => flipped(&real, self.rng.u32(..104)),
             7 => real.to_uppercase(),
             _ => self.text(),
@@ -187,7 +187,7 @@ impl<'a> Junk<'a> {
     fn path_value(&mut self, name: &str) -> String {
         let odd = self.one_in(4);
         match name {
-            // Seldom one that there is not: asking for it takes a second.
+            // Seldom an unknown event: looking it up takes a second.
             "event" | "concert" if self.one_in(40) => self.pick(&NUMBERS).to_owned(),
             "event" if odd => escaped(&self.text().replace(|letter: char| letter.is_ascii_digit(), "x")),
             "event" => {
@@ -239,7 +239,7 @@ impl<'a> Junk<'a> {
             headers.push(("Authorization", format!("{scheme} {}", self.key())));
         }
         if self.rng.bool() {
-            // Few, so that some come again with another body.
+            // Few keys, so that some come again with another body.
             let key = if self.one_in(4) { self.text() } else { format!("key-{}", self.rng.u32(..30)) };
             headers.push(("Idempotency-Key", key));
         }

@@ -1,4 +1,4 @@
-//! The routes of the server, read from where they are written: a new one cannot be forgotten here.
+//! The routes of the server, read from its source, so that no new route is forgotten here.
 
 const API: &str = include_str!("../../../../src/web/api/mod.rs");
 const PAGES: &str = include_str!("../../../../src/web/pages/mod.rs");
@@ -30,7 +30,7 @@ pub fn all() -> Vec<Route> {
     routes
 }
 
-/// What `path` is called with: a pattern and its methods, after a prefix where one is written there too.
+/// What `path` is called with: a pattern and its methods, after a prefix if there is one.
 fn paths(source: &'static str, start: &str) -> Vec<Vec<&'static str>> {
     calls(function(source, start), "path(").into_iter().filter(|call| call.len() > 1).collect()
 }
@@ -45,7 +45,7 @@ fn function(source: &'static str, start: &str) -> &'static str {
     rest.split_once("\n}\n").unwrap().0
 }
 
-/// The texts handed over in each call of this name, where there are any.
+/// The string arguments of each call of this name.
 fn calls(source: &'static str, name: &str) -> Vec<Vec<&'static str>> {
     let inside = source.split(name).skip(1).map(|rest| rest.split(')').next().unwrap());
     inside

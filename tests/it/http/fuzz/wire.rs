@@ -1,4 +1,4 @@
-//! HTTP by hand: any bytes are sent, and what comes back is taken apart.
+//! HTTP by hand: sends any bytes, and parses what comes back.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// Longer than anything may take.
+/// Longer than any answer may take.
 pub const PATIENCE: Duration = Duration::from_secs(15);
 
 #[derive(Debug)]
@@ -28,11 +28,11 @@ impl Answer {
     }
 }
 
-/// How a caller goes on after the last byte.
+/// What a caller does after the last byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Then {
     Listen,
-    /// Nothing more will come, and the answer is still listened to.
+    /// Closes the sending side and reads on.
     HalfClose,
     HangUp,
 }
@@ -43,7 +43,7 @@ pub async fn send(addr: SocketAddr, bytes: &[u8], then: Then) -> Vec<u8> {
     spoken.unwrap_or_else(|_| panic!("neither answered nor closed: {}", shown(bytes)))
 }
 
-/// The same where no stream is expected: returns what comes back until the connection is closed.
+/// The same, if no stream is expected: returns what comes back until the connection is closed.
 pub async fn send_all(addr: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let spoken = timeout(PATIENCE, speak(addr, bytes, Then::Listen, |_| false)).await;
     spoken.unwrap_or_else(|_| panic!("not closed: {}", shown(bytes)))
@@ -54,7 +54,7 @@ async fn speak(addr: SocketAddr, bytes: &[u8], then: Then, enough: fn(&[u8]) -> 
     let (mut read, mut write) = socket.split();
     let mut heard = Vec::new();
     let writing = async {
-        // A server that has heard enough may close before all is said.
+        // A server may close before it has read everything.
         let _ = write.write_all(bytes).await;
         if then == Then::HalfClose {
             let _ = write.shutdown().await;
@@ -86,7 +86,7 @@ fn head_of(heard: &[u8]) -> Option<usize> {
     heard.windows(4).position(|bytes| bytes == b"\r\n\r\n").map(|at| at + 4)
 }
 
-/// The first answer in what was heard, and what is left after it. `None`: there is no whole answer.
+/// The first answer in these bytes and the rest; `None` without a whole answer.
 pub fn answer(heard: &[u8], to_head: bool) -> Option<(Answer, &[u8])> {
     let end = head_of(heard)?;
     let head = std::str::from_utf8(&heard[..end]).expect("a head is plain text");
