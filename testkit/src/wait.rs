@@ -6,7 +6,7 @@ use crate::Outcome;
 
 /// Longest wait for a program to start, answer or stop.
 pub const PATIENCE: Duration = Duration::from_secs(60);
-const PAUSE: Duration = Duration::from_millis(5);
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// Asks again until there is an answer. An error ends the wait at once.
 pub async fn within<T>(patience: Duration, what: &str, mut ask: impl AsyncFnMut() -> Outcome<Option<T>>) -> Outcome<T> {

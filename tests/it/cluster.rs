@@ -12,7 +12,7 @@ use zticket::server::run::Background;
 use zticket::store::redis::keys::{Key, Keys};
 use zticket::store::redis::scripts::SOURCES;
 use zticket_testkit::cluster::id;
-use zticket_testkit::{Redis, eventually};
+use zticket_testkit::{Redis, eventually, within};
 
 use crate::support::app::answer;
 use crate::support::{TestApp, Visitor, plan};
@@ -31,17 +31,13 @@ async fn patiently(app: &TestApp, method: Method, path: &str, token: &str, body:
 async fn visit(app: &TestApp, seat: u32) -> Visitor {
     let visitor = app.enter_patiently().await;
     let status = format!("/api/queues/tokens/{}", visitor.0);
-    let mut turn = 0;
-    loop {
+    within(Duration::from_secs(120), "admission", async || {
         let (code, now) = patiently(app, Method::GET, &status, &visitor.0, Value::Null).await;
         assert_eq!(code, 200, "{now}");
-        if now["status"] == "ACTIVE" {
-            break;
-        }
-        turn += 1;
-        assert!(turn < 6000, "never let in: {now}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+        Ok((now["status"] == "ACTIVE").then_some(()))
+    })
+    .await
+    .unwrap();
     let (code, ticket) = patiently(app, Method::POST, "/api/tickets", &visitor.0, json!({ "seatNumber": seat })).await;
     assert_eq!(code, 200, "{ticket}");
     assert_eq!(ticket["seatNumber"], seat);

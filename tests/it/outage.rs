@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use redis::AsyncCommands;
+use redis::aio::MultiplexedConnection;
 use zticket::server::run::Background;
 use zticket::store::redis::keys::Key;
 use zticket_testkit::{Redis, eventually};
@@ -273,10 +274,13 @@ async fn a_server_leaves_the_restore_to_one_with_a_newer_snapshot() {
 
     app.restart_redis_empty().await;
     reach_redis(&other.parts).await;
-    // This one knows less and steps back; the other one restores.
+    // This one knows less and leaves it to the other. It looks twice before a restore, and again after it left it.
     let own = app.event();
+    let mut conn = app.redis.connect_for(&own.keys).await.unwrap();
+    let before = looks(&mut conn).await;
     let (first, second) = tokio::join!(app.parts().restorer.ready(&own), async {
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        eventually("it looks again", async || (looks(&mut conn).await >= before + 3).then_some(())).await;
+        assert!(!conn.exists::<_, bool>(own.keys.get(Key::Meta)).await.unwrap(), "it restored nothing");
         other.parts.restorer.ready(&event).await
     });
     first.unwrap();
@@ -285,6 +289,13 @@ async fn a_server_leaves_the_restore_to_one_with_a_newer_snapshot() {
     assert!(line.has(late.place().0), "a visitor who came after the older snapshot is in line without a poll");
     other.stop().await;
     app.finish().await;
+}
+
+/// How often servers have looked in this Redis whether an event is ready.
+async fn looks(conn: &mut MultiplexedConnection) -> u64 {
+    let stats: redis::InfoDict = redis::cmd("INFO").arg("commandstats").query_async(conn).await.unwrap();
+    let calls = stats.get::<String>("cmdstat_hmget").unwrap_or_default();
+    calls.strip_prefix("calls=").and_then(|rest| rest.split(',').next()?.parse().ok()).unwrap_or(0)
 }
 
 /// The raw bitmap.

@@ -91,9 +91,13 @@ async fn fifty_seats_go_to_five_hundred_visitors_in_order_of_the_line() {
         .await
     }))
     .await;
-    let sold: Vec<u64> = outcomes.into_iter().flatten().collect();
-    assert_eq!(sold.len(), 50);
-    assert_eq!(sold.iter().collect::<HashSet<_>>().len(), 50);
+    let sold: HashSet<u64> = outcomes.iter().flatten().copied().collect();
+    assert_eq!(sold.len(), 50, "every seat is sold");
+    let buyers = visitors.iter().zip(&outcomes).filter(|(_, seat)| seat.is_some()).map(|(visitor, _)| visitor.place());
+    let (mut buyers, mut line): (Vec<_>, Vec<_>) = (buyers.collect(), visitors.iter().map(Visitor::place).collect());
+    buyers.sort_unstable();
+    line.sort_unstable();
+    assert_eq!(buyers, line[..50], "the first fifty in line have bought");
     app.finish().await;
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use reqwest::{Client, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
-use zticket_testkit::{Database, Redis, Server, eventually, ports};
+use zticket_testkit::{Database, PATIENCE, Redis, Server, eventually, ports, within};
 
 use crate::process::{terminate, zticket};
 use crate::support::{Visitor, check_promises, empty_database, plan, start_redis};
@@ -72,20 +72,24 @@ impl Balancer {
         }
     }
 
+    /// Polls until the visitor is inside.
+    async fn let_in(&self, token: &str) {
+        within(PATIENCE, "admission", async || {
+            let poll = |client: &Client, url: &str| client.get(format!("{url}/api/queues/tokens/{token}"));
+            let (status, body) = self.ask(poll).await;
+            assert_eq!(status, 200, "{body}");
+            Ok((body["status"] == "ACTIVE").then_some(()))
+        })
+        .await
+        .unwrap();
+    }
+
     /// One visit: from the line to a ticket.
     async fn visit(&self, seat: usize) -> (Visitor, Value) {
         let (status, entered) = self.ask(|client, url| client.post(format!("{url}/api/queues/tokens"))).await;
         assert_eq!(status, 200, "{entered}");
         let token = entered["uuid"].as_str().unwrap();
-        loop {
-            let poll = |client: &Client, url: &str| client.get(format!("{url}/api/queues/tokens/{token}"));
-            let (status, body) = self.ask(poll).await;
-            assert_eq!(status, 200, "{body}");
-            if body["status"] == "ACTIVE" {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        self.let_in(token).await;
         let buy = |client: &Client, url: &str| {
             let request = client.post(format!("{url}/api/tickets")).header("X-Queue-Token", token);
             request.json(&json!({ "seatNumber": seat }))
@@ -222,13 +226,8 @@ async fn a_server_killed_during_200_purchases_sells_and_charges_once() {
         assert_eq!(balancer.ask(charge).await.0, 200);
         let enter = |client: &Client, url: &str| client.post(format!("{url}/api/events/{event}/queues/tokens"));
         let token = balancer.ask(enter).await.1["uuid"].as_str().unwrap().to_owned();
-        loop {
-            let (_, now) = balancer.ask(|client, url| client.get(format!("{url}/api/queues/tokens/{token}"))).await;
-            if now["status"] == "ACTIVE" {
-                return (key, token);
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        balancer.let_in(&token).await;
+        (key, token)
     }))
     .await;
 
