@@ -25,7 +25,7 @@ test-cluster: ## run the integration tests on Redis Clusters of three masters
 check: deny ## formatting, lints, documentation and licences; needs no services
 	cargo fmt --check
 	cargo clippy --all-targets -- -D warnings
-	RUSTDOCFLAGS='-D warnings' cargo doc --no-deps
+	RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --workspace
 
 deny: ## licences, sources and banned crates, if cargo-deny is installed
 	@if cargo deny --version >/dev/null 2>&1; then cargo deny --log-level error check bans licenses sources; \
