@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use redis::AsyncCommands;
 use zticket::store::redis::keys::Key;
 use zticket_testkit::eventually;
