@@ -87,23 +87,14 @@ async fn run(cli: Cli) -> Outcome<bool> {
     stage.open((seats / 60).max(1)).await?;
     let events = stage.db.numbers("SELECT id::bigint AS n FROM events ORDER BY id").await?;
     let events: Vec<i32> = events.into_iter().map(i32::try_from).collect::<Result<_, _>>()?;
-    let priced: Vec<(i32, bool)> = events.iter().map(|event| (*event, *event != 1)).collect();
     let world = Arc::new(World::new(stage));
     let began = Instant::now();
     let until = began + Duration::from_secs(cli.seconds);
 
     let watching = tokio::spawn(observer::run(world.clone(), events.clone()));
     let checking = tokio::spawn(checkpoints(world.clone()));
-    let mut people = JoinSet::new();
-    for number in 0..visitors {
-        let visitor = Visitor::new(world.clone(), seed, number, &priced);
-        // Arrivals are spread over most of the time, so that there is always a line.
-        let after = Duration::from_secs(cli.seconds).mul_f64(arriving) * number / visitors.max(1);
-        people.spawn(async move {
-            tokio::time::sleep(after).await;
-            visitor.visit().await;
-        });
-    }
+    let arrivals = Duration::from_secs(cli.seconds).mul_f64(arriving);
+    let mut people = arrive(&world, seed, visitors, &events, arrivals);
     if cli.sabotage {
         sabotage::run(world.clone(), until).await?;
     } else {
@@ -130,16 +121,35 @@ async fn run(cli: Cli) -> Outcome<bool> {
     for task in [watching, checking] {
         task.await?;
     }
-    for at in 0..world.stage.server_count() {
-        if let Err(error) = world.stage.stop_server(at).await {
-            world.violated(Rule::NoOtherFault, error.to_string());
-        }
-    }
+    stop_all(&world).await;
     let well = report(&world, &cli, seed, took).await?;
     if let Some(folder) = cli.logs.filter(|_| !well) {
         world.stage.keep_logs(&folder)?;
     }
     Ok(well)
+}
+
+/// Lets the visitors come one after the other over this time, so that there is always a line.
+fn arrive(world: &Arc<World>, seed: u64, visitors: u32, events: &[i32], over: Duration) -> JoinSet<()> {
+    let priced: Vec<(i32, bool)> = events.iter().map(|event| (*event, *event != 1)).collect();
+    let mut people = JoinSet::new();
+    for number in 0..visitors {
+        let visitor = Visitor::new(world.clone(), seed, number, &priced);
+        let after = over * number / visitors.max(1);
+        people.spawn(async move {
+            tokio::time::sleep(after).await;
+            visitor.visit().await;
+        });
+    }
+    people
+}
+
+async fn stop_all(world: &World) {
+    for at in 0..world.stage.server_count() {
+        if let Err(error) = world.stage.stop_server(at).await {
+            world.violated(Rule::NoOtherFault, error.to_string());
+        }
+    }
 }
 
 async fn promises_and_tickets(world: &World) -> Outcome<()> {
