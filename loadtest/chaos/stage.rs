@@ -9,7 +9,7 @@ use redis::aio::MultiplexedConnection;
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::sync::Mutex;
-use zticket_testkit::redis::Options;
+use zticket_testkit::redis::{Options, connect};
 use zticket_testkit::{Database, Outcome, PATIENCE, Proxy, Redis, Server, Zticket, ports, within};
 
 /// Deadlines of the sale. They are short, so that faults outlast them.
@@ -156,10 +156,7 @@ impl Stage {
 
     /// Connects directly, not through the proxy. Fails while Redis is away or loads its file.
     pub async fn redis(&self) -> Outcome<MultiplexedConnection> {
-        let limit = Some(ONE_TRY);
-        let config = redis::AsyncConnectionConfig::new().set_response_timeout(limit).set_connection_timeout(limit);
-        let client = redis::Client::open(self.redis_url.as_str())?;
-        let mut conn = client.get_multiplexed_async_connection_with_config(&config).await?;
+        let mut conn = connect(&self.redis_url, ONE_TRY).await?;
         let () = redis::cmd("PING").query_async(&mut conn).await?;
         Ok(conn)
     }

@@ -190,14 +190,7 @@ impl Node {
     }
 
     pub async fn connect(&self) -> Outcome<MultiplexedConnection> {
-        self.connect_within(PATIENCE).await
-    }
-
-    /// With a limit on connecting and on every answer.
-    pub async fn connect_within(&self, limit: Duration) -> Outcome<MultiplexedConnection> {
-        let limit = Some(limit);
-        let config = redis::AsyncConnectionConfig::new().set_response_timeout(limit).set_connection_timeout(limit);
-        Ok(redis::Client::open(self.url())?.get_multiplexed_async_connection_with_config(&config).await?)
+        connect(&self.url(), PATIENCE).await
     }
 
     pub fn start(&mut self) -> Outcome<()> {
@@ -249,7 +242,7 @@ impl Node {
     /// Waits until it has loaded its data.
     pub async fn answers(&self) -> Outcome<()> {
         let answered = within(PATIENCE, "an answer of Redis", async || {
-            let Ok(mut conn) = self.connect_within(ONE_TRY).await else { return Ok(None) };
+            let Ok(mut conn) = connect(&self.url(), ONE_TRY).await else { return Ok(None) };
             Ok(redis::cmd("PING").query_async::<()>(&mut conn).await.ok())
         });
         let log = self.file("log");
@@ -274,4 +267,11 @@ impl Node {
         })
         .await
     }
+}
+
+/// With a limit on connecting and on every answer.
+pub async fn connect(url: &str, limit: Duration) -> Outcome<MultiplexedConnection> {
+    let limit = Some(limit);
+    let config = redis::AsyncConnectionConfig::new().set_response_timeout(limit).set_connection_timeout(limit);
+    Ok(redis::Client::open(url)?.get_multiplexed_async_connection_with_config(&config).await?)
 }
