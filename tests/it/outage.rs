@@ -81,7 +81,7 @@ async fn a_wiped_redis_is_rebuilt_from_the_living_snapshot() {
     assert!(newcomer.place() > late[2].place());
     app.look().await;
     assert_eq!(ranks(&app, &[newcomer]).await, [13]);
-    assert_eq!(app.buy(&inside[1], 6).await.0, 200, "a restored hold can be paid");
+    assert_eq!(app.buy_patiently(&inside[1], 6).await.0, 200, "a restored hold can be paid");
     app.finish().await;
 }
 

@@ -174,6 +174,15 @@ impl TestApp {
         answer(request.json(&json!({ "seatNumber": seat }))).await
     }
 
+    /// Buys like a visitor who tries again on a 503: after a restart of Redis, the first call of each web worker finds a
+    /// broken connection.
+    pub async fn buy_patiently(&self, visitor: &Visitor, seat: u32) -> Answer {
+        eventually("buying works", async || {
+            Some(self.buy(visitor, seat).await).filter(|(status, _)| *status != StatusCode::SERVICE_UNAVAILABLE)
+        })
+        .await
+    }
+
     pub async fn seats(&self, visitor: Option<&Visitor>) -> Vec<Value> {
         let mut request = self.request(Method::GET, "/api/seats");
         if let Some(visitor) = visitor {
