@@ -5,7 +5,7 @@
 -- KIND     ceiling, poll, enter, mixed (9 polls, then 1 entry), seats, hold or buy
 -- THREADS  as many as wrk has: each takes its own part of the tokens
 -- START    where in the file of tokens to begin
--- COUNT    hold and buy: so many tokens from START on, each used once; token n of the file takes seat n
+-- COUNT    hold and buy: this many tokens from START on, each used once; token n of the file takes seat n
 -- TOKENS   file of tokens, one a line
 --
 -- Each request is put together in the same way, with a token in it, whether the route needs one or not: the generator

@@ -246,3 +246,14 @@ impl Replies {
         Ok(SeatsRead { states: states_of(&states), hold_ends })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_byte_that_is_no_state_counts_as_sold_and_spoils_no_other_seat() {
+        use SeatState::{Available, Held, Sold};
+        assert_eq!(states_of(b"ahs\0xa"), [Available, Held, Sold, Sold, Sold, Available]);
+    }
+}
