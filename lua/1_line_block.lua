@@ -1,6 +1,6 @@
 #!lua
 -- line_block: store a fresh block of places, bound to this life of Redis.
--- version 2 | stage 1 | writes | O(1); O(line) in a new life
+-- version 3 | stage 1 | writes | O(1); O(line) in a new life
 --
 -- A new life begins when Redis restarts from a file or a replica is promoted. This Redis may then have missed the
 -- last places that were given out. They become the gap: a visitor who proves a place in the gap gets it back.
@@ -15,7 +15,8 @@
 -- KEYS 8 pulse:4   bitmap
 -- ARGV 1 start     int     first place of the block
 -- ARGV 2 end       int     first place after it
--- ARGV 3 gap_wait  int     ms until admission may reach the gap; -1: nothing was lost, no gap
+-- ARGV 3 fetch     int     how often the database handed it out
+-- ARGV 4 gap_wait  int     ms until admission may reach the gap; -1: nothing was lost, no gap
 --
 -- REPLY OK        stored, or not needed: a block that is not ahead of the last one is dropped, never reused
 -- REPLY UNREADY   the event is not here, or only a part of it
@@ -24,7 +25,7 @@
 
 local META, LINE, BACK = unpack(KEYS)
 local PULSES = { unpack(KEYS, 4) }
-local start, stop, gap_wait = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local start, stop, fetch, gap_wait = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
 local last_now, skew, waiting, block_life, next_place, block_end, slice, gap_from, gap_to, base =
   unpack(redis.call('HMGET', META,
     'now', 'skew', 'waiting', 'life', 'next', 'end', 'slice', 'gap_from', 'gap_to', 'base'))
@@ -64,27 +65,23 @@ end
 -- Redis takes a new replication id when it restarts and when a replica is promoted.
 local life = string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
 
-local first = next_place
-if life == block_life then
-  if start > block_end then first = start end
-else
-  if gap_wait >= 0 then
-    base, gap_from, gap_to = tonumber(base), tonumber(gap_from), tonumber(gap_to)
-    local lost_from = next_place
-    if gap_to > 0 then lost_from = math.min(lost_from, gap_from) end
-    -- Two losses become one gap. This Redis knows the places it gave out in between, so they may not return.
-    if gap_to > 0 and gap_to < next_place then set_run(BACK, gap_to - base, next_place - base - 1) end
-    redis.call('HSET', META, 'gap_from', lost_from, 'gap_to', start, 'gap_opens', now + gap_wait, 'gap_turns', 0)
-    redis.call('HINCRBY', META, 'restores', 1)
-    -- Recent pulses may be lost too. Everyone in the line counts as present, or the first to poll would overtake.
-    if waiting > 0 then
-      local pulse = PULSES[slice + 1]
-      redis.call('BITOP', 'OR', pulse, pulse, LINE)
-    end
+if life ~= block_life and gap_wait >= 0 then
+  base, gap_from, gap_to = tonumber(base), tonumber(gap_from), tonumber(gap_to)
+  local lost_from = next_place
+  if gap_to > 0 then lost_from = math.min(lost_from, gap_from) end
+  -- Two losses become one gap. This Redis knows the places it gave out in between, so they may not return.
+  if gap_to > 0 and gap_to < next_place then set_run(BACK, gap_to - base, next_place - base - 1) end
+  redis.call('HSET', META, 'gap_from', lost_from, 'gap_to', start, 'gap_opens', now + gap_wait, 'gap_turns', 0)
+  redis.call('HINCRBY', META, 'restores', 1)
+  -- Recent pulses may be lost too. Everyone in the line counts as present, or the first to poll would overtake.
+  if waiting > 0 then
+    local pulse = PULSES[slice + 1]
+    redis.call('BITOP', 'OR', pulse, pulse, LINE)
   end
-  first = start
 end
-if waiting == 0 then redis.call('HSET', META, 'head', first) end
-redis.call('HSET', META, 'life', life, 'next', first, 'end', stop, 'now', now, 'skew', now - clock)
+-- What is left of the old block is skipped, so that every place given out belongs to the block named in the reply.
+if waiting == 0 then redis.call('HSET', META, 'head', start) end
+redis.call('HSET', META, 'life', life, 'next', start, 'end', stop, 'block', start, 'fetch', fetch, 'now', now,
+  'skew', now - clock)
 redis.call('HINCRBY', META, 'line_version', 1)
 return { 'OK' }

@@ -1,6 +1,6 @@
 #!lua
 -- line_enter: visitors that arrived together take the next places in the line.
--- version 3 | stage 1 | writes | O(count / 8), and O(1) a person
+-- version 4 | stage 1 | writes | O(count / 8), and O(1) a person
 --
 -- Where each person may have one place, the call names the people. Those whose place is alive get it again.
 --
@@ -18,15 +18,16 @@
 -- ARGV 1 count    int     how many ask, 1 or more
 -- ARGV 2 person   bytes … each person who asks; none where anyone may take any number of places
 --
--- REPLY ENTERED first count rank place …   the first `count` newcomers are in, the rest found the line full
--- REPLY FULL place …         as many wait as the policy allows
--- REPLY CLOSED place …       the sale is over
--- REPLY SOLD_OUT place …     no seat is unsold
--- REPLY STALE                the block of places belongs to an earlier life of this Redis
--- REPLY NEED_BLOCK           the block of places is used up
--- REPLY UNREADY              the event is not here, or only a part of it
+-- REPLY ENTERED block fetch first count rank place …   the first `count` newcomers are in, the rest found the line full
+-- REPLY FULL block fetch place …         as many wait as the policy allows
+-- REPLY CLOSED block fetch place …       the sale is over
+-- REPLY SOLD_OUT block fetch place …     no seat is unsold
+-- REPLY STALE                            the block of places belongs to an earlier life of this Redis
+-- REPLY NEED_BLOCK                       the block of places is used up
+-- REPLY UNREADY                          the event is not here, or only a part of it
 --
--- `place …` has one value for each person: the place they have now, or -1.
+-- `place …` has one value for each person: the place they have now, or -1. `block` and `fetch` name the block that
+-- places come from: a server tells nobody a place before the database knows that the block is used.
 --
 -- KEEPS a place is given out once; waiting is the number of bits in the line; a person has one place that is alive
 
@@ -35,9 +36,9 @@ local PULSES = { unpack(KEYS, 4, 8) }
 local BACK, PASSES, MEMBERS = unpack(KEYS, 9)
 local asked = tonumber(ARGV[1])
 local last_now, skew, waiting, block_life, next_place, block_end, base, slice, state, sold, seats_total, head, entered,
-  gap_from, gap_to = unpack(redis.call('HMGET', META,
+  gap_from, gap_to, block, fetch = unpack(redis.call('HMGET', META,
     'now', 'skew', 'waiting', 'life', 'next', 'end', 'base', 'slice', 'state', 'sold', 'seats', 'head', 'entered',
-    'gap_from', 'gap_to'))
+    'gap_from', 'gap_to', 'block', 'fetch'))
 
 -- shared: readiness
 -- An event is ready if it knows how many people wait and, if anyone does, has a line.
@@ -52,6 +53,8 @@ local now = math.max(clock + skew, tonumber(last_now))
 
 base, next_place, block_end = tonumber(base), tonumber(next_place), tonumber(block_end)
 gap_from, gap_to = tonumber(gap_from), tonumber(gap_to)
+-- A block from an older server has no number.
+block, fetch = tonumber(block) or 0, tonumber(fetch) or 0
 
 -- Whether a place waits, is inside, or was lost by a restore and may come back.
 local function alive(place)
@@ -80,10 +83,10 @@ for i = 2, #ARGV do
 end
 local count = asked
 if #places > 0 then count = #newcomers end
-if count == 0 then return { 'ENTERED', 0, 0, 0, unpack(places) } end
+if count == 0 then return { 'ENTERED', block, fetch, 0, 0, 0, unpack(places) } end
 
-if state == 'closed' then return { 'CLOSED', unpack(places) } end
-if tonumber(sold) >= tonumber(seats_total) then return { 'SOLD_OUT', unpack(places) } end
+if state == 'closed' then return { 'CLOSED', block, fetch, unpack(places) } end
+if tonumber(sold) >= tonumber(seats_total) then return { 'SOLD_OUT', block, fetch, unpack(places) } end
 
 -- shared: life
 -- Redis takes a new replication id when it restarts and when a replica is promoted.
@@ -93,7 +96,7 @@ if life ~= block_life then return { 'STALE' } end
 
 local max_queue = tonumber(redis.call('HGET', POLICY, 'max_queue'))
 if max_queue > 0 then count = math.min(count, max_queue - waiting) end
-if count <= 0 then return { 'FULL', unpack(places) } end
+if count <= 0 then return { 'FULL', block, fetch, unpack(places) } end
 
 local first, after = next_place, next_place + count
 if after > block_end then return { 'NEED_BLOCK' } end
@@ -127,4 +130,4 @@ for i = 2, #ARGV do
   local number = nth[ARGV[i]]
   if number and number <= count then places[i - 1] = first + number - 1 end
 end
-return { 'ENTERED', first, count, waiting + 1, unpack(places) }
+return { 'ENTERED', block, fetch, first, count, waiting + 1, unpack(places) }

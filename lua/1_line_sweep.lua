@@ -1,9 +1,10 @@
-#!lua flags=allow-oom
+#!lua
 -- line_sweep: turn the ring of pulse slices, drop places that were silent for all of it, trim the front.
--- version 3 | stage 1 | writes | O(line)
+-- version 4 | stage 1 | writes | O(line)
 --
 -- Servers request sweeps continuously. A gap between requests means that nobody could be served, and such time does
 -- not count as silence: the current slice starts over, so that delayed pulses arrive before the ring turns.
+-- For the same reason it does not run in a full Redis: there no pulse can be written.
 --
 -- KEYS 1 meta      hash
 -- KEYS 2 line      bitmap  places that wait

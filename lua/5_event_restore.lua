@@ -1,6 +1,6 @@
 #!lua
 -- event_restore: build an event's keys, only where they are missing.
--- version 3 | stage 5 | writes | O(everything of the event)
+-- version 4 | stage 5 | writes | O(everything of the event)
 --
 -- Deadlines come as the time that was left, so nobody loses time to an outage.
 --
@@ -88,8 +88,8 @@ for _, hold in ipairs(holds) do
 end
 
 for field, value in pairs(policy) do redis.call('HSET', POLICY, field, value) end
-for _, field in ipairs({ 'base', 'next', 'end', 'seats', 'state', 'reason', 'gap_from', 'gap_to', 'entered', 'admitted',
-  'swept', 'left', 'returned', 'overdue', 'sweeps_skipped', 'restores', 'line_version', 'passes_version',
+for _, field in ipairs({ 'base', 'next', 'end', 'block', 'fetch', 'seats', 'state', 'reason', 'gap_from', 'gap_to',
+  'entered', 'admitted', 'swept', 'left', 'returned', 'overdue', 'sweeps_skipped', 'restores', 'line_version', 'passes_version',
   'seats_version' }) do
   redis.call('HSET', META, field, facts[field])
 end

@@ -70,6 +70,15 @@ impl fmt::Display for Place {
     }
 }
 
+/// Which fetch of which block of places Redis gives out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fetched {
+    /// First place of the block.
+    pub start: i64,
+    /// How often the database handed it out; 0: by a server that did not count.
+    pub fetch: i32,
+}
+
 /// A seat of an event, counted from 1. Whether the event has it is for the seat map to say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]

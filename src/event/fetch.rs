@@ -55,7 +55,7 @@ pub async fn fetch(conn: &mut impl ConnectionLike, keys: &Keys, old: Option<&Sna
 /// The parts that moved since the old snapshot.
 fn changed(taken: Instant, seen: &Meta, old: Option<&Snapshot>) -> Wanted {
     let Some(old) = old else { return everything() };
-    let byte = |place: u32| u64::from(place.saturating_sub(seen.base)) / 8;
+    let byte = |place: u64| place.saturating_sub(seen.base) / 8;
     let middle_moved = seen.line_version != old.whole.version;
     let ends_moved = (seen.next, seen.head, seen.waiting) != (old.meta.next, old.meta.head, old.meta.waiting);
     // While lost places may return, servers must know at once which ones did.

@@ -1,7 +1,7 @@
 //! Pulses: signs of life of waiting visitors, gathered until Redis knows them.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::base::ids::Place;
@@ -11,8 +11,8 @@ const CHUNK_WORDS: usize = CHUNK_PLACES / 64;
 const CHUNKS: usize = (1 << 32) / CHUNK_PLACES;
 /// From this many places a chunk on, Redis takes a bitmap faster than a list.
 const DENSE: usize = 300;
-/// Most neighbouring chunks sent as one bitmap: 4 MB.
-const DENSE_CHUNKS: usize = 32;
+/// Most neighbouring chunks sent as one bitmap: 512 KB. A nearly full Redis takes small calls longer than large ones.
+const DENSE_CHUNKS: usize = 4;
 /// Most places one call lists.
 const LISTED: usize = 1000;
 
@@ -21,6 +21,7 @@ const LISTED: usize = 1000;
 pub struct Pulses {
     heard: Vec<OnceLock<Box<[AtomicU64]>>>,
     sent: Mutex<Sent>,
+    held_up: AtomicBool,
 }
 
 #[derive(Default)]
@@ -41,7 +42,11 @@ pub struct Bundle {
 
 impl Default for Pulses {
     fn default() -> Self {
-        Self { heard: (0..CHUNKS).map(|_| OnceLock::new()).collect(), sent: Mutex::default() }
+        Self {
+            heard: (0..CHUNKS).map(|_| OnceLock::new()).collect(),
+            sent: Mutex::default(),
+            held_up: AtomicBool::new(false),
+        }
     }
 }
 
@@ -59,7 +64,7 @@ impl Pulses {
     }
 
     /// What Redis does not know in this turn of the ring. Places in `listed` (the gap) are always listed one by one.
-    pub fn due(&self, turn: u64, listed: &std::ops::Range<u32>) -> Vec<Bundle> {
+    pub fn due(&self, turn: u64, listed: &std::ops::Range<u64>) -> Vec<Bundle> {
         let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
         if sent.turn != turn {
             self.forget(&sent.chunks);
@@ -93,6 +98,15 @@ impl Pulses {
         }
     }
 
+    /// Whether Redis did not take the last bundles.
+    pub fn held_up(&self) -> bool {
+        self.held_up.load(Ordering::Relaxed)
+    }
+
+    pub fn set_held_up(&self, held_up: bool) {
+        self.held_up.store(held_up, Ordering::Relaxed);
+    }
+
     /// A new turn: places that Redis knows have to be heard from again; the others stay due.
     fn forget(&self, sent: &HashMap<usize, Vec<u64>>) {
         for (index, words) in sent {
@@ -107,7 +121,7 @@ impl Pulses {
 /// Packs pulses: as bitmaps where they are dense, as lists elsewhere and in the gap.
 #[derive(Default)]
 struct Bundles {
-    listed: std::ops::Range<u32>,
+    listed: std::ops::Range<u64>,
     done: Vec<Bundle>,
     list: Bundle,
     /// The bitmap being filled, and the chunks it covers.
@@ -121,7 +135,7 @@ impl Bundles {
         let total: usize = news.iter().map(|(_, _, bits)| bits.count_ones() as usize).sum();
         for (index, at, bits) in news {
             let first = u32::try_from(index * CHUNK_PLACES + at * 64).unwrap_or(u32::MAX);
-            let in_gap = first < self.listed.end && first.saturating_add(64) > self.listed.start;
+            let in_gap = u64::from(first) < self.listed.end && u64::from(first) + 64 > self.listed.start;
             if total > DENSE && !in_gap {
                 self.fill(index, at, bits);
             } else {
@@ -169,7 +183,7 @@ mod tests {
 
     /// All places in a bundle.
     fn places(bundle: &Bundle) -> Vec<u32> {
-        let marked = Ranked::new(bundle.from, bundle.dense.clone());
+        let marked = Ranked::new(bundle.from.into(), bundle.dense.clone());
         let dense = (0..bundle.dense.len() as u32 * 8).map(|at| bundle.from + at);
         let dense = dense.filter(|place| marked.contains(Place(*place)));
         dense.chain(bundle.places.iter().copied()).collect()
@@ -210,7 +224,7 @@ mod tests {
         let bundles = pulses.due(1, &(64_000..64_128));
         let dense: Vec<_> = bundles.iter().filter(|bundle| !bundle.dense.is_empty()).collect();
         assert_eq!(dense.len(), 1);
-        let marked = Ranked::new(dense[0].from, dense[0].dense.clone());
+        let marked = Ranked::new(dense[0].from.into(), dense[0].dense.clone());
         assert_eq!(marked.count(), 100_000 - 128);
         let listed: Vec<u32> = bundles.iter().flat_map(|bundle| bundle.places.clone()).collect();
         assert_eq!(listed, (64_000..64_128).collect::<Vec<_>>());

@@ -5,7 +5,7 @@ use crate::base::ids::Place;
 /// A bitmap of the line with a running count per word: any rank costs one popcount.
 #[derive(Debug, Clone, Default)]
 pub struct Ranked {
-    base: u32,
+    base: u64,
     bytes: Vec<u8>,
     /// Set bits before each 64-bit word.
     before: Vec<u32>,
@@ -13,7 +13,7 @@ pub struct Ranked {
 }
 
 impl Ranked {
-    pub fn new(base: u32, bytes: Vec<u8>) -> Self {
+    pub fn new(base: u64, bytes: Vec<u8>) -> Self {
         let mut ranked = Self { base, bytes, before: Vec::new(), count: 0 };
         ranked.recount();
         ranked
@@ -46,12 +46,19 @@ impl Ranked {
         self.count = count;
     }
 
-    pub fn base(&self) -> u32 {
+    pub fn base(&self) -> u64 {
         self.base
     }
 
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
+    }
+
+    /// The first place that is set.
+    pub fn first(&self) -> Option<u64> {
+        let index = self.bytes.iter().position(|byte| *byte != 0)?;
+        let byte = self.bytes.get(index)?;
+        Some(self.base + index as u64 * 8 + u64::from(byte.leading_zeros()))
     }
 
     /// How many places are set.
@@ -65,7 +72,7 @@ impl Ranked {
 
     /// How many places are set up to and including this one.
     pub fn rank(&self, place: Place) -> u64 {
-        if place.0 < self.base {
+        if u64::from(place.0) < self.base {
             return 0;
         }
         match self.word_of(place) {
@@ -75,10 +82,10 @@ impl Ranked {
     }
 
     fn word_of(&self, place: Place) -> Option<(u32, u64, u32)> {
-        let at = place.0.checked_sub(self.base)?;
-        let index = (at / 64) as usize;
+        let at = u64::from(place.0).checked_sub(self.base)?;
+        let index = usize::try_from(at / 64).ok()?;
         let word = u64::from_be_bytes(*self.bytes.as_chunks::<8>().0.get(index)?);
-        Some((*self.before.get(index)?, word, 63 - at % 64))
+        Some((*self.before.get(index)?, word, 63 - (at % 64) as u32))
     }
 }
 
@@ -104,8 +111,9 @@ mod tests {
         fn a_rank_is_the_number_of_places_up_to_it(base in 0u32..3, places in prop::collection::btree_set(0u32..700, 0..90)) {
             let base = base << 20;
             let places: Vec<u32> = places.into_iter().map(|place| base + place).collect();
-            let ranked = Ranked::new(base, bitmap(base, &places));
+            let ranked = Ranked::new(base.into(), bitmap(base, &places));
             prop_assert_eq!(ranked.count() as usize, places.len());
+            prop_assert_eq!(ranked.first(), places.first().map(|place| u64::from(*place)));
             for place in base.saturating_sub(1)..base + 800 {
                 let expected = places.iter().filter(|other| **other <= place).count();
                 prop_assert_eq!(ranked.rank(Place(place)) as usize, expected);

@@ -67,17 +67,17 @@ pub struct Meta {
     pub state: State,
     /// What an operator says about a pause.
     pub reason: String,
-    pub next: u32,
+    pub next: u64,
     /// First place after the block that places are taken from.
-    pub end: u32,
-    pub base: u32,
-    pub head: u32,
+    pub end: u64,
+    pub base: u64,
+    pub head: u64,
     pub waiting: u64,
     pub slice: u64,
     pub seats: u64,
     pub sold: u64,
-    pub gap_from: u32,
-    pub gap_to: u32,
+    pub gap_from: u64,
+    pub gap_to: u64,
     pub now: u64,
     pub skew: i64,
     pub turned: u64,
@@ -118,7 +118,7 @@ impl Meta {
             },
             reason: hash.get("reason").cloned().unwrap_or_default(),
             next: number(hash, "next")?,
-            end: number::<u64>(hash, "end")?.try_into().unwrap_or(u32::MAX),
+            end: number(hash, "end")?,
             base: number(hash, "base")?,
             head: number(hash, "head")?,
             waiting: number(hash, "waiting")?,
@@ -149,7 +149,7 @@ impl Meta {
     }
 
     /// Which build of the event's keys this is: versions of different builds cannot be compared.
-    pub fn build(&self) -> (&str, u64, u32) {
+    pub fn build(&self) -> (&str, u64, u64) {
         (&self.life, self.counter("restores"), self.base)
     }
 
@@ -225,8 +225,8 @@ impl Snapshot {
 
     /// Whether a place lost by a restore may still come back.
     pub fn may_return(&self, place: Place) -> bool {
-        (self.meta.gap_from..self.meta.gap_to).contains(&place.0)
-            && place.0 >= self.meta.base
+        (self.meta.gap_from..self.meta.gap_to).contains(&place.0.into())
+            && u64::from(place.0) >= self.meta.base
             && !self.back.contains(place)
     }
 
@@ -238,9 +238,9 @@ impl Snapshot {
         if self.sold_out() {
             return if self.seats.buyers.contains(&place) { Standing::Over } else { Standing::SoldOut };
         }
-        if place.0 >= self.meta.next {
+        if let Some(later) = u64::from(place.0).checked_sub(self.meta.next) {
             // Newer than this snapshot: behind everyone in it.
-            return Standing::Waiting { rank: self.line.count() + u64::from(place.0 - self.meta.next) + 1 };
+            return Standing::Waiting { rank: self.line.count() + later + 1 };
         }
         if self.line.contains(place) {
             return Standing::Waiting { rank: self.line.rank(place) };
@@ -253,7 +253,7 @@ impl Snapshot {
 
     /// Whether a place is of a block given out after this snapshot: nobody can tell how many stand before it.
     pub fn too_old_for(&self, place: Place) -> bool {
-        place.0 >= self.meta.end
+        u64::from(place.0) >= self.meta.end
     }
 
     /// Identifies a turn of the pulse ring: in another one, everyone has to be heard from again.
@@ -262,7 +262,7 @@ impl Snapshot {
     }
 
     /// The lowest place that still waits or may return.
-    pub fn undecided(&self) -> u32 {
+    pub fn undecided(&self) -> u64 {
         let head = if self.meta.waiting > 0 { self.meta.head } else { self.meta.next };
         if self.meta.gap_to > 0 { head.min(self.meta.gap_from) } else { head }
     }

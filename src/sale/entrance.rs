@@ -11,7 +11,7 @@ use crate::sale::restore::Restorer;
 use crate::store::Stores;
 use crate::store::gather::{Batch, Capacity, Gather};
 use crate::store::redis::links::Link;
-use crate::store::redis::scripts::{Enter, Scripts};
+use crate::store::redis::scripts::{Enter, EnterReply, Scripts};
 
 /// Most visitors in one call.
 const TOGETHER: usize = 511;
@@ -80,7 +80,7 @@ fn gather(entry: Entry, link: Link, event: Arc<Event>) -> (Entering, impl Future
             // Whether an event asks for persons can change while visitors arrive.
             let (people, anyone): (Vec<_>, Vec<_>) = batch.into_iter().partition(|(person, _)| person.is_some());
             if !anyone.is_empty() {
-                let outcome = enter_together(&entry, &event, async |scripts| {
+                let (outcome, _) = enter_together(&entry, &event, async |scripts| {
                     scripts.enter(&mut link, &event.keys, anyone.len()).await
                 })
                 .await;
@@ -88,11 +88,8 @@ fn gather(entry: Entry, link: Link, event: Arc<Event>) -> (Entering, impl Future
             }
             if !people.is_empty() {
                 let ids: Vec<PersonId> = people.iter().filter_map(|(person, _)| *person).collect();
-                let mut places = Vec::new();
-                let outcome = enter_together(&entry, &event, async |scripts| {
-                    let (outcome, now) = scripts.enter_people(&mut link, &event.keys, &ids).await?;
-                    places = now;
-                    Ok(outcome)
+                let (outcome, places) = enter_together(&entry, &event, async |scripts| {
+                    scripts.enter_people(&mut link, &event.keys, &ids).await
                 })
                 .await;
                 answer_people(people, &outcome, &places);
@@ -147,25 +144,52 @@ fn answer_people(
     }
 }
 
+/// The outcome for newcomers, and the place each person has now.
+type Together = (Result<Newcomers, Error>, Vec<Option<Place>>);
+
 /// Calls the script. A refusal for want of places is repaired and tried again. A call without an answer is not, because it
 /// may have been carried out.
 async fn enter_together(
     entry: &Entry,
     event: &Arc<Event>,
-    mut call: impl AsyncFnMut(&Scripts) -> Result<Enter, Error>,
-) -> Result<Newcomers, Error> {
+    mut call: impl AsyncFnMut(&Scripts) -> Result<EnterReply, Error>,
+) -> Together {
+    let failed = |error| (Err(error), Vec::new());
+    let mut used_up = false;
     for _ in 0..3 {
+        used_up = false;
         match call(&entry.stores.scripts).await {
-            Ok(Enter::Entered { first, count, first_rank }) => return Ok(Newcomers { first, count, first_rank }),
-            Ok(Enter::Full) => return Err(Error::QueueFull),
-            Ok(Enter::Closed) => return Err(Error::EventClosed),
-            Ok(Enter::SoldOut) => return Err(Error::SoldOut),
-            Ok(Enter::Stale | Enter::NeedBlock) | Err(Error::Unready) => {
-                let (restorer, event) = (entry.restorer.clone(), event.clone());
-                entry.stores.run(async move { restorer.ready(&event).await }).await?;
+            Ok(EnterReply { outcome: Enter::NeedBlock, .. }) => used_up = true,
+            Ok(EnterReply { outcome: Enter::Stale, .. }) | Err(Error::Unready) => {}
+            Ok(EnterReply { outcome, places, block }) => {
+                let may_be_told = match block {
+                    Some(block) => entry.restorer.may_use(event.id, block).await,
+                    None => Ok(true),
+                };
+                match may_be_told {
+                    Ok(true) => return (newcomers(outcome), places),
+                    // Nobody hears of these places, and the repair replaces the block.
+                    Ok(false) => {}
+                    Err(error) => return failed(error),
+                }
             }
-            Err(error) => return Err(error),
+            Err(error) => return failed(error),
+        }
+        let (restorer, event) = (entry.restorer.clone(), event.clone());
+        if let Err(error) = entry.stores.run(async move { restorer.ready(&event).await }).await {
+            return failed(error);
         }
     }
-    Err(Error::Unready)
+    // A repaired event that has no place left has given out all that a token can name.
+    failed(if used_up { Error::QueueFull } else { Error::Unready })
+}
+
+fn newcomers(outcome: Enter) -> Result<Newcomers, Error> {
+    match outcome {
+        Enter::Entered { first, count, first_rank } => Ok(Newcomers { first, count, first_rank }),
+        Enter::Full => Err(Error::QueueFull),
+        Enter::Closed => Err(Error::EventClosed),
+        Enter::SoldOut => Err(Error::SoldOut),
+        Enter::Stale | Enter::NeedBlock => Err(Error::Unready),
+    }
 }

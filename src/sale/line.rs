@@ -11,6 +11,7 @@ use crate::base::policy::Policy;
 use crate::base::token::Token;
 use crate::event::Event;
 use crate::event::facts::Booking;
+use crate::event::pulses::Bundle;
 use crate::event::snapshot::{Snapshot, Standing, State, UNSURE};
 use crate::sale::entrance::{Entered, Entrance};
 use crate::sale::views::Views;
@@ -160,19 +161,29 @@ impl Line {
         let turn = snapshot.turn();
         let due = event.pulses.due(turn, &(snapshot.meta.gap_from..snapshot.meta.gap_to));
         if !due.is_empty() {
-            let mut conn = self.stores.redis.get().await?;
-            for bundle in due {
-                let (from, dense, places) = (bundle.from, &bundle.dense, &bundle.places);
-                self.stores.scripts.pulse(&mut conn, &event.keys, from, dense, places).await?;
-                event.pulses.arrived(turn, &bundle);
-            }
+            let sent = self.send_pulses(event, turn, due).await;
+            event.pulses.set_held_up(sent.is_err());
+            sent?;
         }
         Ok(snapshot.policy.pulse_interval().min(Duration::from_secs(1)))
     }
 
+    async fn send_pulses(&self, event: &Event, turn: u64, due: Vec<Bundle>) -> Result<(), Error> {
+        let mut conn = self.stores.redis.get().await?;
+        for bundle in due {
+            let (from, dense, places) = (bundle.from, &bundle.dense, &bundle.places);
+            self.stores.scripts.pulse(&mut conn, &event.keys, from, dense, places).await?;
+            event.pulses.arrived(turn, &bundle);
+        }
+        Ok(())
+    }
+
     /// One round of sweeping. The script decides whether it is time. If nobody asks for an eighth of a slice, it takes that
-    /// for time in which nobody served.
+    /// for time in which nobody served. While pulses are held up here, nobody may be swept for want of them.
     pub async fn sweep_step(&self, event: &Event) -> Result<Duration, Error> {
+        if event.pulses.held_up() {
+            return Ok(self.policy.pulse_interval());
+        }
         match self.stores.scripts.sweep(&mut self.stores.redis.get().await?, &event.keys).await {
             Ok(_) | Err(Error::Unready) => {}
             Err(error) => return Err(error),

@@ -12,7 +12,7 @@ use crate::base::policy::Policy;
 use crate::base::seat::{SeatChange, SeatState};
 use crate::event::ranks::Ranked;
 use crate::event::snapshot::{COUNTERS, Snapshot, State};
-use crate::store::db::events::{BLOCK, LineRow};
+use crate::store::db::events::{Block, LineRow};
 use crate::store::redis::scripts::RestoreArgs;
 
 /// Everything to build from.
@@ -20,7 +20,7 @@ pub struct Sources<'a> {
     pub snapshot: Option<&'a Snapshot>,
     pub row: &'a LineRow,
     /// A fresh block of places.
-    pub block: Range<i64>,
+    pub block: Block,
     /// The latest change of every seat that was ever sold.
     pub changes: &'a [SeatChange],
     /// Places that have an order.
@@ -35,7 +35,7 @@ pub struct Sources<'a> {
 
 /// The line as it is to be rebuilt.
 pub struct RebuiltLine {
-    base: u32,
+    base: u64,
     pub waiting: Ranked,
     back: Ranked,
     /// Places that may have been handed out and are not known to be decided.
@@ -45,9 +45,11 @@ pub struct RebuiltLine {
 /// Fields of `meta`, and what the script needs to compute others.
 #[derive(Serialize)]
 struct MetaFields<'a> {
-    base: u32,
+    base: u64,
     next: i64,
     end: i64,
+    block: i64,
+    fetch: i32,
     seats: usize,
     gap_from: i64,
     gap_to: i64,
@@ -85,28 +87,31 @@ impl RebuiltLine {
     /// Everyone in the snapshot keeps their place; whoever came after it is in the gap.
     fn from_snapshot(snapshot: &Snapshot, buyers: &HashSet<Place>, block_start: i64) -> Self {
         let meta = &snapshot.meta;
-        let waiting = with_bits(&snapshot.line, buyers.iter().filter(|place| snapshot.line.contains(**place)), false);
         let gap_from = if meta.gap_to > 0 { meta.gap_from.min(meta.next) } else { meta.next };
-        let back = Self::barred(Some(&snapshot.back), meta.base, gap_from, buyers);
+        // Nothing in front of the first place that counts takes memory.
+        let base = aligned(snapshot.line.first().map_or(gap_from, |first| first.min(gap_from)));
+        let waiting = cut(&snapshot.line, base);
+        let waiting = with_bits(&waiting, buyers.iter().filter(|place| waiting.contains(**place)), false);
+        let back = Self::barred(&cut(&snapshot.back, base), gap_from, buyers);
         // Two losses become one gap. Places given out between them are known, and so have no way back.
-        let known: Vec<Place> = if meta.gap_to > 0 { (meta.gap_to..meta.next).map(Place).collect() } else { vec![] };
+        let known = if meta.gap_to > 0 { meta.gap_to..meta.next } else { 0..0 };
+        let known: Vec<Place> = known.filter_map(|place| u32::try_from(place).ok().map(Place)).collect();
         let back = with_bits(&back, known.iter(), true);
-        Self { base: meta.base, waiting, back, gap: i64::from(gap_from)..block_start }
+        Self { base, waiting, back, gap: db_place(gap_from)..block_start }
     }
 
     /// Only the database is left: all places not known to be decided are in the gap.
     fn from_row(row: &LineRow, buyers: &HashSet<Place>, block_start: i64) -> Self {
-        let base = u32::try_from(row.undecided / BLOCK * BLOCK).unwrap_or(0);
-        let gap_from = u32::try_from(row.undecided).unwrap_or(0);
-        let gap = if row.ceiling == 0 { 0..0 } else { i64::from(gap_from)..block_start };
-        let back = Self::barred(None, base, gap_from, buyers);
+        let gap_from = u64::try_from(row.undecided).unwrap_or(0);
+        let base = aligned(gap_from);
+        let gap = if row.ceiling == 0 { 0..0 } else { row.undecided..block_start };
+        let back = Self::barred(&Ranked::new(base, Vec::new()), gap_from, buyers);
         Self { base, waiting: Ranked::new(base, Vec::new()), back, gap }
     }
 
     /// Places that may not return: those that returned already, and those with an order.
-    fn barred(before: Option<&Ranked>, base: u32, gap_from: u32, buyers: &HashSet<Place>) -> Ranked {
-        let empty = Ranked::new(base, Vec::new());
-        with_bits(before.unwrap_or(&empty), buyers.iter().filter(|place| place.0 >= gap_from), true)
+    fn barred(before: &Ranked, gap_from: u64, buyers: &HashSet<Place>) -> Ranked {
+        with_bits(before, buyers.iter().filter(|place| u64::from(place.0) >= gap_from), true)
     }
 
     /// The arguments of the script that builds the keys.
@@ -144,6 +149,8 @@ impl RebuiltLine {
             base: self.base,
             next: sources.block.start,
             end: sources.block.end,
+            block: sources.block.start,
+            fetch: sources.block.fetch,
             seats: sources.seats,
             gap_from: self.gap.start,
             gap_to: self.gap.end,
@@ -181,11 +188,26 @@ fn json(value: &impl Serialize) -> Result<String, Error> {
     serde_json::to_string(value).map_err(Error::internal)
 }
 
+/// The place at which the bitmaps begin if this one is the first that counts: they are made of whole words.
+fn aligned(place: u64) -> u64 {
+    place / 64 * 64
+}
+
+fn db_place(place: u64) -> i64 {
+    i64::try_from(place).unwrap_or(i64::MAX)
+}
+
+/// Without the places before `base`.
+fn cut(bitmap: &Ranked, base: u64) -> Ranked {
+    let from = usize::try_from(base.saturating_sub(bitmap.base()) / 8).unwrap_or(usize::MAX);
+    Ranked::new(base, bitmap.bytes().get(from..).unwrap_or_default().to_vec())
+}
+
 /// A copy with the bits of these places set or cleared.
 fn with_bits<'a>(bitmap: &Ranked, places: impl Iterator<Item = &'a Place>, set: bool) -> Ranked {
     let mut bytes = bitmap.bytes().to_vec();
     for place in places {
-        let Some(at) = place.0.checked_sub(bitmap.base()) else { continue };
+        let Some(at) = u64::from(place.0).checked_sub(bitmap.base()) else { continue };
         let (index, mask) = ((at / 8) as usize, 0x80_u8 >> (at % 8));
         if bytes.len() <= index {
             bytes.resize(index + 1, 0);

@@ -2,20 +2,23 @@
 //! to an earlier life of Redis.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use tokio::sync::{Mutex, Semaphore};
 
 use crate::base::error::Error;
+use crate::base::ids::{EventId, Fetched};
 use crate::base::policy::Policy;
 use crate::event::Event;
 use crate::event::catalogue::Catalogue;
 use crate::event::per_event::PerEvent;
+use crate::sale::attempts::{Attempts, Hurry};
 use crate::sale::rebuild::{RebuiltLine, Sources};
 use crate::sale::settle::Settler;
+use crate::store::db::events::{LARGEST_BLOCK, PLACES, SMALLEST_BLOCK};
+use crate::store::db::locks::Alone;
 use crate::store::redis::reads::{self, Block};
 use crate::store::redis::scripts::{PolicySet, Restore};
 use crate::store::{Stores, db};
@@ -25,14 +28,12 @@ const GRACE: Duration = Duration::from_secs(3);
 /// How long to try before giving up.
 const LONGEST_TRY: Duration = Duration::from_secs(8);
 const RETRY: Duration = Duration::from_millis(100);
-/// After a failed repair, for instance because the database is away too.
-const PAUSE: Duration = Duration::from_millis(500);
 /// A block with less room than this is replaced: one call takes up to 511 places.
 const ROOM: i64 = 1024;
+/// A block that was used up is followed by one this many times as large.
+const GROWTH: i64 = 4;
 /// How much longer than the longest poll lost places get to return.
 const MARGIN: Duration = Duration::from_secs(1);
-/// How many events are repaired at once: each takes two database connections.
-const REPAIRS_AT_ONCE: usize = 4;
 
 pub struct Restorer {
     stores: Arc<Stores>,
@@ -40,84 +41,122 @@ pub struct Restorer {
     settler: Arc<Settler>,
     /// Seeds the live settings of every event.
     policy: Policy,
-    repairs: Semaphore,
+    attempts: Attempts,
     events: PerEvent<Progress>,
 }
 
-/// How far an event is.
+/// What this server knows about an event's readiness.
 #[derive(Default)]
 struct Progress {
-    /// Held by the task that repairs the event.
-    repairing: Mutex<()>,
     /// Whether this server has seen it ready, with its settings seeded.
     prepared: AtomicBool,
+    block: Mutex<KnownBlock>,
+}
+
+/// What the database said about the block of places in Redis.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum KnownBlock {
+    #[default]
+    Unasked,
+    /// It knows that places of this block are given out.
+    Used(Fetched),
+    /// Places of this block must not be given out: it was fetched again or replaced.
+    Refused(Fetched),
 }
 
 /// What is wrong with an event in Redis.
 #[derive(Debug, PartialEq, Eq)]
 enum Condition {
     Fine,
-    /// The block of places is used up.
-    Full,
-    /// Redis was restarted or promoted. `next` is the next place it knows of.
+    /// No more places can be given out from the block, which ends at `end`.
+    Full {
+        end: i64,
+        size: i64,
+    },
+    /// Redis was restarted or promoted. `next` is the next place it knows of, `end` the end of its block.
     NewLife {
         next: i64,
+        end: i64,
     },
     Missing,
 }
 
 impl Restorer {
     pub fn new(stores: Arc<Stores>, catalogue: Arc<Catalogue>, settler: Arc<Settler>, policy: Policy) -> Self {
-        let repairs = Semaphore::new(REPAIRS_AT_ONCE);
-        Self { stores, catalogue, settler, policy, repairs, events: PerEvent::default() }
+        Self { stores, catalogue, settler, policy, attempts: Attempts::default(), events: PerEvent::default() }
     }
 
-    /// Returns when the event is ready. One server at a time repairs it; the others wait.
-    pub async fn ready(&self, event: &Event) -> Result<(), Error> {
-        let progress = self.events.of(event.id);
-        let _repairing = progress.repairing.lock().await;
-        let started = Instant::now();
-        while started.elapsed() < LONGEST_TRY {
-            if self.look(event).await? == Condition::Fine {
-                return Ok(());
-            }
-            let few = self.repairs.acquire().await;
-            let repaired = db::locks::alone(&self.stores.db, event.id, self.repair(event, started)).await?;
-            drop(few);
-            if repaired != Some(true) {
-                tokio::time::sleep(RETRY).await;
-            }
-        }
-        Err(Error::Unready)
+    /// Returns when the event is ready. Everyone who asks waits for the same attempt, and one server at a time repairs.
+    pub async fn ready(self: &Arc<Self>, event: &Arc<Event>) -> Result<(), Error> {
+        self.attempt(event, true).await
     }
 
     /// Starts making the event ready, unless that is under way.
     pub fn in_background(self: &Arc<Self>, event: &Arc<Event>) {
-        let progress = self.events.of(event.id);
-        if progress.repairing.try_lock().is_err() {
-            return;
-        }
+        drop(self.attempt(event, event.hot()));
+    }
+
+    fn attempt(self: &Arc<Self>, event: &Arc<Event>, urgent: bool) -> impl Future<Output = Result<(), Error>> + use<> {
         let (restorer, event) = (self.clone(), event.clone());
-        self.stores.spawn(async move {
-            if let Err(error) = restorer.ready(&event).await {
+        self.attempts.join(&self.stores, event.id, urgent, move |hurry| async move {
+            let made = restorer.make_ready(&event, &hurry).await;
+            if let Err(error) = &made {
                 tracing::warn!(event = %event.id, %error, "not ready in Redis yet");
-                // Callers that find it unready in this time do not start over at once.
-                let _repairing = progress.repairing.lock().await;
-                tokio::time::sleep(PAUSE).await;
             }
-        });
+            made
+        })
+    }
+
+    async fn make_ready(&self, event: &Event, hurry: &Hurry) -> Result<(), Error> {
+        let mut started = None;
+        while self.look(event).await? != Condition::Fine {
+            let turn = self.attempts.turn(hurry).await?;
+            let started = *started.get_or_insert_with(Instant::now);
+            // After the last turn the event is looked at once more: it may have become ready late.
+            if started.elapsed() > LONGEST_TRY {
+                return Err(Error::Unready);
+            }
+            let repaired = self.repair_alone(event, started).await?;
+            drop(turn);
+            if !repaired {
+                tokio::time::sleep(RETRY).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// `false`: another server is at it, or should be.
+    async fn repair_alone(&self, event: &Event, started: Instant) -> Result<bool, Error> {
+        let Some(mut alone) = Alone::with(&self.stores.db, event.id).await? else { return Ok(false) };
+        let repaired = self.repair(event, &mut alone, started).await?;
+        alone.give_back().await?;
+        Ok(repaired)
+    }
+
+    /// Whether places of this block may be told to visitors. The first time, that is recorded in the database, and from
+    /// then on no repair hands the block out again. If they may not, the next repair replaces the block.
+    pub async fn may_use(&self, event: EventId, block: Fetched) -> Result<bool, Error> {
+        let progress = self.events.of(event);
+        if block.fetch == 0 || *lock(&progress.block) == KnownBlock::Used(block) {
+            return Ok(true);
+        }
+        let (db, asked) = (self.stores.db.clone(), block);
+        let asked = async move { db::events::use_block(&mut db.get().await?, event, asked).await };
+        let used = self.stores.run(asked).await?;
+        *lock(&progress.block) = if used { KnownBlock::Used(block) } else { KnownBlock::Refused(block) };
+        Ok(used)
     }
 
     /// Makes all events ready that are not yet, each by itself: one whose part of Redis is away is left for the next time.
-    pub async fn prepare_all(&self) -> Vec<Result<(), Error>> {
+    pub async fn prepare_all(self: &Arc<Self>) -> Vec<Result<(), Error>> {
         let events = self.catalogue.all();
         let new = events.iter().filter(|event| !self.events.of(event.id).prepared.load(Ordering::Relaxed));
         join_all(new.map(|event| self.prepare(event))).await
     }
 
     /// Makes an event ready that this server has just heard of.
-    async fn prepare(&self, event: &Event) -> Result<(), Error> {
-        self.ready(event).await?;
+    async fn prepare(self: &Arc<Self>, event: &Arc<Event>) -> Result<(), Error> {
+        self.attempt(event, event.hot()).await?;
         self.seed(event).await?;
         self.events.of(event.id).prepared.store(true, Ordering::Relaxed);
         Ok(())
@@ -157,7 +196,9 @@ impl Restorer {
             .into_iter()
             .filter(|event| event.hot())
             .filter_map(|event| Some((event.id, event.snapshot.load_full()?)))
-            .map(|(id, seen)| (id, i64::try_from(seen.now_ms).unwrap_or(i64::MAX), i64::from(seen.undecided())))
+            .map(|(id, seen)| {
+                (id, i64::try_from(seen.now_ms).unwrap_or(i64::MAX), i64::try_from(seen.undecided()).unwrap_or(PLACES))
+            })
             .collect();
         if !ticks.is_empty() {
             db::events::save_ticks(&mut self.stores.db.get().await?, &ticks).await?;
@@ -167,41 +208,43 @@ impl Restorer {
 
     async fn look(&self, event: &Event) -> Result<Condition, Error> {
         let block = reads::block(&mut self.stores.redis.get().await?, &event.keys).await?;
-        let Some((Block { life, next, end }, current_life)) = block else { return Ok(Condition::Missing) };
+        let Some((Block { life, next, end, fetched }, current_life)) = block else { return Ok(Condition::Missing) };
+        let refused = *lock(&self.events.of(event.id).block) == KnownBlock::Refused(fetched);
+        // After the last place of all there is no other block.
+        let used_up = next + ROOM > end && end < PLACES;
         Ok(if life != current_life {
-            Condition::NewLife { next }
-        } else if next + ROOM > end {
-            Condition::Full
+            Condition::NewLife { next, end }
+        } else if refused || used_up {
+            let size = if used_up { (end - fetched.start) * GROWTH } else { SMALLEST_BLOCK };
+            Condition::Full { end, size: size.clamp(SMALLEST_BLOCK, LARGEST_BLOCK) }
         } else {
             Condition::Fine
         })
     }
 
     /// `false`: not yet, another server may know more.
-    async fn repair(&self, event: &Event, started: Instant) -> Result<bool, Error> {
+    async fn repair(&self, event: &Event, alone: &mut Alone, started: Instant) -> Result<bool, Error> {
         match self.look(event).await? {
             Condition::Fine => {}
-            Condition::Full => {
-                let block = db::events::take_block(&mut self.stores.db.get().await?, event.id).await?;
+            Condition::Full { end, size } => {
+                let block = db::events::fetch_block(alone.conn()?, event.id, end, size).await?;
                 let mut conn = self.stores.redis.get().await?;
-                self.stores.scripts.block(&mut conn, &event.keys, block, None).await?;
+                self.stores.scripts.block(&mut conn, &event.keys, block.start..block.end, block.fetch, None).await?;
             }
-            Condition::NewLife { next } => self.new_life(event, next).await?,
-            Condition::Missing => return self.restore(event, started).await,
+            Condition::NewLife { next, end } => self.new_life(event, alone, next, end).await?,
+            Condition::Missing => return self.restore(event, alone, started).await,
         }
         Ok(true)
     }
 
     /// Redis came back from a file or a replica. What it lost since forms the gap, unless all servers had stopped cleanly
     /// at exactly this place.
-    async fn new_life(&self, event: &Event, next: i64) -> Result<(), Error> {
-        let mut conn = self.stores.db.get().await?;
-        let lossless = db::events::line(&mut conn, event.id).await?.parked == Some(next);
-        let block = db::events::take_block(&mut conn, event.id).await?;
-        drop(conn);
+    async fn new_life(&self, event: &Event, alone: &mut Alone, next: i64, end: i64) -> Result<(), Error> {
+        let lossless = db::events::line(alone.conn()?, event.id).await?.parked == Some(next);
+        let block = db::events::fetch_block(alone.conn()?, event.id, end, SMALLEST_BLOCK).await?;
         let gap_wait = (!lossless).then(|| gap_wait(&self.policy_of(event)));
         let mut conn = self.stores.redis.get().await?;
-        self.stores.scripts.block(&mut conn, &event.keys, block, gap_wait).await?;
+        self.stores.scripts.block(&mut conn, &event.keys, block.start..block.end, block.fetch, gap_wait).await?;
         // The audit takes a connection of its own.
         drop(conn);
         let repaired = self.settler.audit(event).await?;
@@ -214,18 +257,18 @@ impl Restorer {
         event.snapshot.load().as_ref().map_or_else(|| self.policy.clone(), |snapshot| (*snapshot.policy).clone())
     }
 
-    async fn restore(&self, event: &Event, started: Instant) -> Result<bool, Error> {
-        let mut conn = self.stores.db.get().await?;
-        let row = db::events::line(&mut conn, event.id).await?;
+    async fn restore(&self, event: &Event, alone: &mut Alone, started: Instant) -> Result<bool, Error> {
+        let conn = alone.conn()?;
+        let row = db::events::line(conn, event.id).await?;
         let snapshot = event.snapshot.load_full();
         let own_tick = snapshot.as_ref().map_or(0, |snapshot| i64::try_from(snapshot.now_ms).unwrap_or(i64::MAX));
         if own_tick < row.tick && started.elapsed() < GRACE {
             return Ok(false);
         }
-        let block = db::events::take_block(&mut conn, event.id).await?;
-        let changes = db::changes::latest(&mut conn, event.id).await?;
-        let buyers: HashSet<_> = db::changes::buyers(&mut conn, event.id).await?.into_iter().collect();
-        drop(conn);
+        let known_end = snapshot.as_ref().map_or(0, |snapshot| i64::try_from(snapshot.meta.end).unwrap_or(PLACES));
+        let block = db::events::fetch_block(conn, event.id, known_end, SMALLEST_BLOCK).await?;
+        let changes = db::changes::latest(conn, event.id).await?;
+        let buyers: HashSet<_> = db::changes::buyers(conn, event.id).await?.into_iter().collect();
         let policy = self.policy_of(event);
         let sources = Sources {
             snapshot: snapshot.as_deref(),
@@ -255,4 +298,8 @@ impl Restorer {
 fn gap_wait(policy: &Policy) -> u64 {
     let wait = policy.longest_poll() + policy.pulse_interval() * 2 + MARGIN;
     u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn lock(block: &Mutex<KnownBlock>) -> MutexGuard<'_, KnownBlock> {
+    block.lock().unwrap_or_else(PoisonError::into_inner)
 }

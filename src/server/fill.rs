@@ -54,7 +54,7 @@ pub async fn run(config: &Config, fill: &Fill, out: impl Write) -> Result<(), Fa
     parts.restorer.ready(&event).await?;
     let taken = enter(&parts, &event, fill.waiting).await?;
     if fill.admit {
-        admit(&parts, &event, taken.last().map_or(0, |places| places.end)).await?;
+        admit(&parts, &event, taken.last().map_or(0, |places| places.end.into())).await?;
     }
     let mut out = BufWriter::new(out);
     for place in spread(&taken, fill.tokens) {
@@ -75,12 +75,21 @@ async fn enter(parts: &Parts, event: &Arc<Event>, asked: u32) -> Result<Vec<Rang
         // No more than the block has room for: a larger call would be refused as a whole.
         let room = reads::block(&mut conn, &event.keys).await?.map_or(0, |(block, _)| block.end - block.next);
         let count = i64::from(asked - entered).min(room.clamp(1, i64::from(TOGETHER)));
-        match parts.stores.scripts.enter(&mut conn, &event.keys, count as usize).await {
-            Ok(Enter::Entered { first, count, .. }) => {
-                taken.push(first.0..first.0 + count);
+        let reply = parts.stores.scripts.enter(&mut conn, &event.keys, count as usize).await;
+        // The repair may need the connection.
+        drop(conn);
+        let usable = match reply.as_ref().ok().and_then(|reply| reply.block) {
+            Some(block) => parts.restorer.may_use(event.id, block).await?,
+            None => true,
+        };
+        match reply.map(|reply| reply.outcome) {
+            Ok(Enter::Entered { first, count, .. }) if usable => {
+                taken.push(first.0..first.0.saturating_add(count));
                 entered += count;
             }
-            Ok(Enter::NeedBlock | Enter::Stale) | Err(Error::Unready) => parts.restorer.ready(event).await?,
+            Ok(Enter::Entered { .. } | Enter::NeedBlock | Enter::Stale) | Err(Error::Unready) => {
+                parts.restorer.ready(event).await?
+            }
             Ok(Enter::Full) => return Err(refused(entered, "no more may wait (ZTICKET_QUEUE_MAX_SIZE)")),
             Ok(Enter::Closed) => return Err(refused(entered, "the sale is closed")),
             Ok(Enter::SoldOut) => return Err(refused(entered, "everything is sold")),
@@ -91,7 +100,7 @@ async fn enter(parts: &Parts, event: &Arc<Event>, asked: u32) -> Result<Vec<Rang
 }
 
 /// Lets people in until nobody waits before place `end`.
-async fn admit(parts: &Parts, event: &Arc<Event>, end: u32) -> Result<(), Failure> {
+async fn admit(parts: &Parts, event: &Arc<Event>, end: u64) -> Result<(), Failure> {
     loop {
         let mut conn = parts.stores.redis.get().await?;
         let outcome = parts.stores.scripts.admit(&mut conn, &event.keys).await;

@@ -78,8 +78,11 @@ impl Stores {
         done.map_err(Error::internal)?.unwrap_or(Err(Error::TooSlow("a request")))
     }
 
-    /// The same without waiting for it.
-    pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) -> tokio::task::JoinHandle<()> {
+    /// The same without waiting for it, and without limits.
+    pub fn spawn<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> tokio::task::JoinHandle<T> {
         self.runtime.spawn(work)
     }
 

@@ -224,6 +224,11 @@ impl Node {
         Ok(())
     }
 
+    /// After its next start it refuses writes, for want of replicas.
+    pub fn refuse_writes_from_now_on(&mut self) {
+        self.options.more.extend(["--min-replicas-to-write", "1"].map(str::to_owned));
+    }
+
     pub fn signal(&self, name: &str) -> Outcome<()> {
         self.process.as_ref().ok_or("this Redis does not run")?.signal(name)
     }

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
+mod blocks;
 mod browser;
 mod cluster;
 mod concerts;
@@ -18,6 +19,7 @@ mod process;
 mod push;
 mod race;
 mod rankings;
+mod refused;
 mod rolling;
 mod snapshots;
 mod stall;

@@ -4,6 +4,8 @@ use redis::AsyncCommands;
 use zticket::base::ids::Place;
 use zticket::event::snapshot::Standing;
 use zticket::store::redis::keys::Key;
+use zticket::store::redis::reads;
+use zticket::store::redis::scripts::Enter;
 use zticket_testkit::eventually;
 
 use crate::support::app::token_of;
@@ -11,7 +13,19 @@ use crate::support::{TestApp, Visitor};
 
 /// Fills the line as a crowd would that arrives at once.
 async fn crowd(app: &TestApp, count: usize) {
-    app.parts().stores.scripts.enter(&mut app.redis.connect().await.unwrap(), &app.event().keys, count).await.unwrap();
+    let mut conn = app.redis.connect().await.unwrap();
+    let mut entered = 0;
+    while entered < count {
+        let event = app.event();
+        let block = reads::block(&mut conn, &event.keys).await.unwrap().unwrap().0;
+        let room = usize::try_from(block.end - block.next).unwrap();
+        let enter = app.parts().stores.scripts.enter(&mut conn, &event.keys, room.min(count - entered));
+        match enter.await.unwrap().outcome {
+            Enter::Entered { count, .. } => entered += count as usize,
+            refused => panic!("{refused:?}"),
+        }
+        app.parts().restorer.ready(&event).await.unwrap();
+    }
 }
 
 fn rank(standing: Standing) -> Option<u64> {

@@ -8,12 +8,27 @@ use uuid::Uuid;
 
 use crate::base::error::Error;
 use crate::base::hall::Layout;
-use crate::base::ids::EventId;
+use crate::base::ids::{EventId, Fetched};
 use crate::store::db::pool::Conn;
 use crate::store::db::schema::{events, seats, sections};
 
-/// Places handed to one life of Redis at a time.
-pub const BLOCK: i64 = 1 << 20;
+/// Redis gets places in blocks. The first one of a life is small, so that a life that ends early leaves few places
+/// unused; each one that is used up is followed by a larger one.
+pub const SMALLEST_BLOCK: i64 = 1 << 14;
+pub const LARGEST_BLOCK: i64 = 1 << 20;
+/// A token has 32 bits for a place.
+pub const PLACES: i64 = 1 << 32;
+
+/// A block of places, as it was fetched.
+#[derive(Debug, Clone, PartialEq, Eq, QueryableByName)]
+pub struct Block {
+    #[diesel(sql_type = BigInt, column_name = block_start)]
+    pub start: i64,
+    #[diesel(sql_type = BigInt, column_name = block_end)]
+    pub end: i64,
+    #[diesel(sql_type = Integer, column_name = block_fetch)]
+    pub fetch: i32,
+}
 
 #[derive(Debug, Clone, Queryable, Selectable)]
 #[diesel(table_name = events)]
@@ -120,14 +135,35 @@ pub async fn furnish(conn: &mut Conn, event: i32, layout: &Layout) -> Result<(),
     Ok(())
 }
 
-/// Takes the next block of places. It is never handed out again, used or not.
-pub async fn take_block(conn: &mut Conn, event: EventId) -> Result<std::ops::Range<i64>, Error> {
-    let end: i64 = diesel::update(events::table.find(event.db()))
-        .set(events::ceiling.eq(events::ceiling + BLOCK))
-        .returning(events::ceiling)
+/// Fetches a block of places for Redis. The newest block is fetched again if none of its places was given out and Redis
+/// does not have it (`known_end` is the end of the block that Redis, or a copy of it, has). Otherwise the next `size`
+/// places are taken, which were never handed out before; fewer or none where the last place is near.
+pub async fn fetch_block(conn: &mut Conn, event: EventId, known_end: i64, size: i64) -> Result<Block, Error> {
+    // On the right-hand side, columns have their old values.
+    let again = "(NOT block_used AND block_end = ceiling AND block_start >= $2)";
+    let sql = format!(
+        "UPDATE events SET
+           block_start = CASE WHEN {again} THEN block_start ELSE ceiling END,
+           block_end = CASE WHEN {again} THEN block_end ELSE least(ceiling + $3, {PLACES}) END,
+           ceiling = CASE WHEN {again} THEN ceiling ELSE least(ceiling + $3, {PLACES}) END,
+           block_fetch = CASE WHEN {again} THEN block_fetch + 1 ELSE 1 END,
+           block_used = false
+         WHERE id = $1 RETURNING block_start, block_end, block_fetch"
+    );
+    Ok(diesel::sql_query(sql)
+        .bind::<Integer, _>(event.db())
+        .bind::<BigInt, _>(known_end)
+        .bind::<BigInt, _>(size)
         .get_result(conn)
-        .await?;
-    Ok(end - BLOCK..end)
+        .await?)
+}
+
+/// Records that places of a block are given out, so that it is never fetched again. `false`: they may not be, because the
+/// block was fetched again, or replaced, since Redis got it.
+pub async fn use_block(conn: &mut Conn, event: EventId, fetched: Fetched) -> Result<bool, Error> {
+    let same = events::block_start.eq(fetched.start).and(events::block_fetch.eq(fetched.fetch));
+    let marked = diesel::update(events::table.find(event.db()).filter(same)).set(events::block_used.eq(true));
+    Ok(marked.execute(conn).await? == 1)
 }
 
 /// Saves how far servers saw the line: event time and the lowest place still waiting.

@@ -7,24 +7,43 @@ use diesel_async::{AsyncPgConnection, RunQueryDsl};
 
 use crate::base::error::Error;
 use crate::base::ids::EventId;
-use crate::store::db::pool::Pool;
+use crate::store::db::pool::{Conn, Pool};
 
 /// Whoever makes the example concerts holds it.
 pub const SEED_LOCK: i64 = 0x007a_7469_636c;
 
-/// Runs `work` while no other server does the same for this event; `None` if another one is at it.
-pub async fn alone<T>(
-    pool: &Pool,
-    event: EventId,
-    work: impl Future<Output = Result<T, Error>>,
-) -> Result<Option<T>, Error> {
-    // The lock ends with the session, and that with this value, also where the work is abandoned halfway.
-    let mut conn = Object::take(pool.get().await?);
-    let key = i64::from(event.get()) | (0x7a74 << 32);
-    if !try_lock(&mut conn, key).await? {
-        return Ok(None);
+/// The sole right to repair an event, on a connection of its own. If it is dropped rather than given back, because the
+/// work was abandoned halfway, the connection is closed, and the lock ends with it.
+pub struct Alone {
+    conn: Option<Conn>,
+    key: i64,
+}
+
+impl Alone {
+    /// `None`: another server is at it.
+    pub async fn with(pool: &Pool, event: EventId) -> Result<Option<Self>, Error> {
+        let key = i64::from(event.get()) | (0x7a74 << 32);
+        let mut alone = Self { conn: Some(pool.get().await?), key };
+        Ok(if try_lock(alone.conn()?, key).await? { Some(alone) } else { None })
     }
-    work.await.map(Some)
+
+    pub fn conn(&mut self) -> Result<&mut Conn, Error> {
+        self.conn.as_mut().ok_or_else(|| Error::internal("a lock without a connection"))
+    }
+
+    pub async fn give_back(mut self) -> Result<(), Error> {
+        let key = self.key;
+        diesel::sql_query("SELECT pg_advisory_unlock($1)").bind::<BigInt, _>(key).execute(self.conn()?).await?;
+        // Back to the pool.
+        drop(self.conn.take());
+        Ok(())
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        self.conn.take().map(Object::take);
+    }
 }
 
 #[derive(QueryableByName)]

@@ -27,6 +27,10 @@ diesel::table! {
         starts_at -> Nullable<Timestamptz>,
         cancel_until -> Nullable<Timestamptz>,
         one_place_per_person -> Bool,
+        block_start -> Int8,
+        block_end -> Int8,
+        block_fetch -> Int4,
+        block_used -> Bool,
     }
 }
 

@@ -1,4 +1,5 @@
-//! Every read of Redis. What must be of one moment is read by MULTI and EXEC; what it means is for others to say.
+//! Every read of Redis. What must be of one moment is read by MULTI and EXEC or, where a full Redis refuses that, by a
+//! script that only reads. What it means is for others to say.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -7,9 +8,10 @@ use redis::aio::ConnectionLike;
 use redis::{FromRedisValue, InfoDict, Pipeline, RedisError, Value};
 
 use crate::base::error::Error;
-use crate::base::ids::{ConcertId, Place, SeatNumber};
+use crate::base::ids::{ConcertId, Fetched, Place, SeatNumber};
 use crate::base::seat::SeatState;
 use crate::store::redis::keys::{Key, Keys};
+use crate::store::redis::scripts;
 
 pub type Hash = HashMap<String, String>;
 
@@ -52,6 +54,7 @@ pub struct PartsRead {
     pub owners: Option<HashMap<u32, u32>>,
 }
 
+#[derive(Debug)]
 pub enum LineBytes {
     Whole { line: Vec<u8>, back: Vec<u8> },
     Ends { front: Vec<u8>, tail: Vec<u8> },
@@ -64,6 +67,7 @@ pub struct PassesRead {
     pub limits: HashMap<u32, u64>,
 }
 
+#[derive(Debug)]
 pub struct SeatsRead {
     pub states: Vec<SeatState>,
     /// Seat and deadline of its hold, ms.
@@ -76,13 +80,14 @@ pub struct Block {
     pub life: String,
     pub next: i64,
     pub end: i64,
+    pub fetched: Fetched,
 }
 
 /// `meta`, and whether the line exists.
 pub async fn meta(conn: &mut impl ConnectionLike, keys: &Keys) -> Result<(MetaRead, bool), Error> {
     let mut pipe = redis::pipe();
     pipe.atomic().cmd("TIME").hgetall(keys.get(Key::Meta)).exists(keys.get(Key::Line));
-    let mut replies = Replies::of(&pipe, conn).await?;
+    let mut replies = Replies::of(&pipe, conn, keys).await?;
     Ok((replies.meta()?, replies.next()?))
 }
 
@@ -115,7 +120,7 @@ pub async fn parts(conn: &mut impl ConnectionLike, keys: &Keys, wanted: &Wanted)
         pipe.hgetall(key(Key::Owners));
     }
 
-    let mut replies = Replies::of(&pipe, conn).await?;
+    let mut replies = Replies::of(&pipe, conn, keys).await?;
     Ok(PartsRead {
         meta: replies.meta()?,
         line: match wanted.line {
@@ -146,19 +151,22 @@ pub async fn owners(
 pub async fn block(conn: &mut impl ConnectionLike, keys: &Keys) -> Result<Option<(Block, String)>, Error> {
     let mut pipe = redis::pipe();
     pipe.atomic()
-        .hmget(keys.get(Key::Meta), &["life", "next", "end", "waiting"])
+        .hmget(keys.get(Key::Meta), &["life", "next", "end", "waiting", "block", "fetch"])
         .exists(keys.get(Key::Line))
         .cmd("INFO")
         .arg("replication");
-    let mut replies = Replies::of(&pipe, conn).await?;
-    type Fields = (Option<String>, Option<i64>, Option<i64>, Option<i64>);
-    let (Some(life), Some(next), Some(end), Some(waiting)) = replies.next::<Fields>()? else { return Ok(None) };
+    let mut replies = Replies::of(&pipe, conn, keys).await?;
+    type Fields = (Option<String>, Option<i64>, Option<i64>, Option<i64>, Option<i64>, Option<i32>);
+    let (Some(life), Some(next), Some(end), Some(waiting), start, fetch) = replies.next::<Fields>()? else {
+        return Ok(None);
+    };
     let has_line: bool = replies.next()?;
     if waiting > 0 && !has_line {
         return Ok(None);
     }
     let current = replies.next::<InfoDict>()?.get("master_replid").unwrap_or_default();
-    Ok(Some((Block { life, next, end }, current)))
+    let fetched = Fetched { start: start.unwrap_or(0), fetch: fetch.unwrap_or(0) };
+    Ok(Some((Block { life, next, end, fetched }, current)))
 }
 
 /// The next place that will be given out.
@@ -167,7 +175,7 @@ pub async fn next_place(conn: &mut impl ConnectionLike, keys: &Keys) -> Result<O
 }
 
 /// How many wait, and the first place that does.
-pub async fn line_head(conn: &mut impl ConnectionLike, keys: &Keys) -> Result<(u64, u32), Error> {
+pub async fn line_head(conn: &mut impl ConnectionLike, keys: &Keys) -> Result<(u64, u64), Error> {
     let fields = ["waiting", "head"].as_slice();
     Ok(redis::cmd("HMGET").arg(keys.get(Key::Meta)).arg(fields).query_async(conn).await?)
 }
@@ -179,7 +187,7 @@ pub async fn seats(
 ) -> Result<(Vec<SeatState>, HashMap<SeatNumber, i64>), Error> {
     let mut pipe = redis::pipe();
     pipe.atomic().get(keys.get(Key::Seats)).hgetall(keys.get(Key::Versions));
-    let mut replies = Replies::of(&pipe, conn).await?;
+    let mut replies = Replies::of(&pipe, conn, keys).await?;
     let (states, versions): (Vec<u8>, HashMap<u32, i64>) = (replies.next()?, replies.next()?);
     Ok((states_of(&states), versions.into_iter().map(|(seat, version)| (SeatNumber(seat), version)).collect()))
 }
@@ -215,12 +223,20 @@ fn states_of(bytes: &[u8]) -> Vec<SeatState> {
     bytes.iter().map(|byte| SeatState::from_byte(*byte).unwrap_or(SeatState::Sold)).collect()
 }
 
+/// Whether Redis refused MULTI because it is full: it then takes no command into one, not even a read.
+fn is_full(error: &RedisError) -> bool {
+    matches!(error.code(), Some("OOM" | "EXECABORT"))
+}
+
 /// The replies of one MULTI, taken in the order of its commands.
 struct Replies(std::vec::IntoIter<Value>);
 
 impl Replies {
-    async fn of(pipe: &Pipeline, conn: &mut impl ConnectionLike) -> Result<Self, Error> {
-        let replies: Vec<Value> = pipe.query_async(conn).await?;
+    async fn of(pipe: &Pipeline, conn: &mut impl ConnectionLike, keys: &Keys) -> Result<Self, Error> {
+        let replies: Vec<Value> = match pipe.query_async(conn).await {
+            Err(error) if is_full(&error) => scripts::read(conn, keys, pipe).await?,
+            replies => replies?,
+        };
         Ok(Self(replies.into_iter()))
     }
 

@@ -3,7 +3,7 @@
 use redis::Value;
 
 use crate::base::error::Error;
-use crate::base::ids::{Place, SeatNumber};
+use crate::base::ids::{Fetched, Place, SeatNumber};
 use crate::base::seat::SeatState;
 
 #[derive(Debug, PartialEq, Eq)]
@@ -20,6 +20,16 @@ pub enum Enter {
     /// The block of places belongs to an earlier life of this Redis.
     Stale,
     NeedBlock,
+}
+
+/// How entering went, and the block of places that any place in the answer comes from.
+#[derive(Debug, PartialEq, Eq)]
+pub struct EnterReply {
+    pub outcome: Enter,
+    /// The place each person has now, where the call named people.
+    pub places: Vec<Option<Place>>,
+    /// `None`: the answer has no place.
+    pub block: Option<Fetched>,
 }
 
 #[derive(Debug, PartialEq, Eq)]

@@ -8,16 +8,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use redis::aio::ConnectionLike;
-use redis::{Cmd, ErrorKind, Script, ServerErrorKind, ToRedisArgs, Value};
+use redis::{Arg, Cmd, ErrorKind, Pipeline, RedisError, Script, ServerErrorKind, ToRedisArgs, Value};
 
 use crate::base::error::Error;
-use crate::base::ids::{ConcertId, PersonId, Place, SeatNumber};
+use crate::base::ids::{ConcertId, Fetched, PersonId, Place, SeatNumber};
 use crate::base::metrics::Metrics;
 use crate::base::seat::SeatChange;
 use crate::store::redis::keys::{Key, Keys};
 use crate::store::redis::replies::Reply;
 pub use crate::store::redis::replies::{
-    Admit, Enter, Hold, Leave, PolicySet, Release, Restore, RestoreArgs, Settled, Sweep,
+    Admit, Enter, EnterReply, Hold, Leave, PolicySet, Release, Restore, RestoreArgs, Settled, Sweep,
 };
 
 /// A script as it is embedded: what its header promises is checked by a test.
@@ -64,6 +64,7 @@ scripts! {
     EventRestore = "5_event_restore" [Meta Line Policy Back Passes Limits Seats Owners Versions HoldEnds Held Tmp
         Pulse0 Pulse1 Pulse2 Pulse3 Pulse4] -> "RESTORED" | "PRESENT";
     PolicySet = "policy_set" [Meta Line Policy] -> "OK" | "REFUSED" | "UNREADY";
+    EventRead = "event_read" [Meta Line Policy Back Passes Limits Seats Owners Versions HoldEnds Held] -> "READ";
     RankingSet = "ranking_set" [Ranking AsOf] -> "RANKED";
 }
 
@@ -96,17 +97,18 @@ impl Scripts {
         Ok(())
     }
 
-    pub async fn enter(&self, conn: &mut impl ConnectionLike, keys: &Keys, count: usize) -> Result<Enter, Error> {
+    /// Visitors take the next places. Nobody may hear of a place before the database knows that its block is used.
+    pub async fn enter(&self, conn: &mut impl ConnectionLike, keys: &Keys, count: usize) -> Result<EnterReply, Error> {
         Self::entered(&self.call(conn, Verb::LineEnter, keys, |call| call.arg(count)).await?)
     }
 
-    /// One place a person. Returns the outcome for newcomers, and the place each person has now.
+    /// The same with one place a person: the outcome is that of the newcomers.
     pub async fn enter_people(
         &self,
         conn: &mut impl ConnectionLike,
         keys: &Keys,
         people: &[PersonId],
-    ) -> Result<(Enter, Vec<Option<Place>>), Error> {
+    ) -> Result<EnterReply, Error> {
         let reply = self
             .call(conn, Verb::LineEnter, keys, |call| {
                 call.arg(people.len());
@@ -116,25 +118,27 @@ impl Scripts {
                 call
             })
             .await?;
-        let outcome = Self::entered(&reply)?;
-        let after = if matches!(outcome, Enter::Entered { .. }) { 4 } else { 1 };
-        let place = |at| reply.number::<i64>(at).map(Place::from_db);
-        let places = (after..reply.values.len()).map(place).collect::<Result<_, _>>()?;
-        Ok((outcome, places))
+        Self::entered(&reply)
     }
 
-    fn entered(reply: &Reply) -> Result<Enter, Error> {
-        Ok(match reply.word() {
+    fn entered(reply: &Reply) -> Result<EnterReply, Error> {
+        let (outcome, places_from) = match reply.word() {
             "ENTERED" => {
-                Enter::Entered { first: reply.place(1)?, count: reply.number(2)?, first_rank: reply.number(3)? }
+                let (first, count, first_rank) = (reply.place(3)?, reply.number(4)?, reply.number(5)?);
+                (Enter::Entered { first, count, first_rank }, 6)
             }
-            "FULL" => Enter::Full,
-            "CLOSED" => Enter::Closed,
-            "SOLD_OUT" => Enter::SoldOut,
-            "STALE" => Enter::Stale,
-            "NEED_BLOCK" => Enter::NeedBlock,
+            "FULL" => (Enter::Full, 3),
+            "CLOSED" => (Enter::Closed, 3),
+            "SOLD_OUT" => (Enter::SoldOut, 3),
+            "STALE" => return Ok(EnterReply { outcome: Enter::Stale, places: Vec::new(), block: None }),
+            "NEED_BLOCK" => return Ok(EnterReply { outcome: Enter::NeedBlock, places: Vec::new(), block: None }),
             _ => return Err(reply.unknown()),
-        })
+        };
+        let place = |at| reply.number::<i64>(at).map(Place::from_db);
+        let places: Vec<_> = (places_from..reply.values.len()).map(place).collect::<Result<_, _>>()?;
+        let some = matches!(outcome, Enter::Entered { count: 1.., .. }) || places.iter().any(Option::is_some);
+        let block = Fetched { start: reply.number(1)?, fetch: reply.number(2)? };
+        Ok(EnterReply { outcome, places, block: some.then_some(block) })
     }
 
     /// `gap_wait`: how long admission waits for lost places to return; `None`: no place was lost.
@@ -142,12 +146,14 @@ impl Scripts {
         &self,
         conn: &mut impl ConnectionLike,
         keys: &Keys,
-        block: std::ops::Range<i64>,
+        places: std::ops::Range<i64>,
+        fetch: i32,
         gap_wait: Option<u64>,
     ) -> Result<(), Error> {
         let gap_wait = gap_wait.map_or(-1, |ms| i64::try_from(ms).unwrap_or(i64::MAX));
-        let reply =
-            self.call(conn, Verb::LineBlock, keys, |call| call.arg(block.start).arg(block.end).arg(gap_wait)).await?;
+        let reply = self
+            .call(conn, Verb::LineBlock, keys, |call| call.arg(places.start).arg(places.end).arg(fetch).arg(gap_wait))
+            .await?;
         match reply.word() {
             "OK" => Ok(()),
             _ => Err(reply.unknown()),
@@ -370,6 +376,30 @@ impl Scripts {
         })?;
         self.metrics.scripts.with_label_values(&[source.name, reply.word()]).inc();
         if reply.word() == "UNREADY" { Err(Error::Unready) } else { Ok(reply) }
+    }
+}
+
+/// The replies to the commands of a MULTI that Redis refused because it is full, read at one moment all the same.
+pub async fn read(conn: &mut impl ConnectionLike, keys: &Keys, refused: &Pipeline) -> Result<Vec<Value>, RedisError> {
+    let Some(source) = SOURCES.get(Verb::EventRead as usize) else { return Ok(Vec::new()) };
+    let mut call = redis::cmd("EVAL");
+    call.arg(source.text).arg(source.keys.len());
+    for key in source.keys {
+        call.arg(keys.get(*key));
+    }
+    for command in refused.cmd_iter() {
+        let words: Vec<&[u8]> = command.args_iter().filter_map(word).collect();
+        call.arg(words.len()).arg(words);
+    }
+    let mut replies: Vec<Value> = call.query_async(conn).await?;
+    replies.drain(..replies.len().min(1));
+    Ok(replies)
+}
+
+fn word(arg: Arg<&[u8]>) -> Option<&[u8]> {
+    match arg {
+        Arg::Simple(word) => Some(word),
+        _ => None,
     }
 }
 

@@ -1,5 +1,7 @@
 //! `1_line_block`: blocks of places, and what a new life of Redis means for the people in line.
 
+use redis::AsyncCommands;
+use zticket::base::ids::{Fetched, PersonId};
 use zticket::store::redis::keys::Key;
 use zticket::store::redis::scripts::{Admit, Enter, Leave};
 
@@ -12,24 +14,19 @@ fn place(at: i64) -> u32 {
 }
 
 #[tokio::test]
-async fn the_block_that_follows_extends_the_last_one() {
-    let event = Fixture::with(|setup| setup.facts["end"] = 10.into()).await;
-    event.entered(7).await;
-    event.block(10..20, None).await;
-    assert_eq!((event.meta("next").await, event.meta("end").await), (7, 20));
-    assert_eq!(event.entered(5).await, 7);
-    event.check().await;
-}
-
-#[tokio::test]
-async fn a_block_further_on_skips_the_rest_of_the_last_one() {
-    let event = Fixture::with(|setup| setup.facts["end"] = 10.into()).await;
-    event.entered(7).await;
-    event.block(32..64, None).await;
-    assert_eq!(event.entered(5).await, 32);
-    assert_eq!(event.line().await, [0, 1, 2, 3, 4, 5, 6, 32, 33, 34, 35, 36]);
-    assert_eq!(event.meta("gap_to").await, 0, "in the same life nothing was lost");
-    event.check().await;
+async fn a_new_block_skips_the_rest_of_the_last_one() {
+    for start in [16, 32] {
+        let event = Fixture::with(|setup| setup.facts["end"] = 16.into()).await;
+        event.entered(7).await;
+        event.block(start..64, None).await;
+        assert_eq!((event.meta("next").await, event.meta("end").await), (start, 64));
+        let first = place(start);
+        assert_eq!(event.entered(5).await, first);
+        let line: Vec<u32> = (0..7).chain(first..first + 5).collect();
+        assert_eq!(event.line().await, line);
+        assert_eq!(event.meta("gap_to").await, 0, "in the same life nothing was lost");
+        event.check().await;
+    }
 }
 
 #[tokio::test]
@@ -185,4 +182,25 @@ async fn the_event_clock_survives_a_new_life_on_a_machine_with_a_slow_clock() {
     event.pass(1000).await;
     assert!(event.now().await >= ahead + 1000, "time continues from there");
     assert!(!event.bits(Key::Line).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_reply_with_places_names_the_block_they_come_from() {
+    let event = Fixture::with(|setup| (setup.facts["block"], setup.facts["fetch"]) = (8.into(), 3.into())).await;
+    let block = async |count| event.scripts.enter(&mut event.conn(), &event.keys, count).await.unwrap().block;
+    assert_eq!(block(2).await, Some(Fetched { start: 8, fetch: 3 }));
+    event.scripts.block(&mut event.conn(), &event.keys, BLOCK..2 * BLOCK, 5, None).await.unwrap();
+    assert_eq!(block(1).await, Some(Fetched { start: BLOCK, fetch: 5 }));
+    event.change(&[("max_queue", "1")]).await;
+    assert_eq!(block(1).await, None, "nobody got a place");
+    let who = [PersonId(uuid::Uuid::from_u128(1))];
+    let people = async || event.scripts.enter_people(&mut event.conn(), &event.keys, &who).await.unwrap();
+    assert_eq!((people().await.outcome, people().await.block), (Enter::Full, None));
+    event.change(&[("max_queue", "0")]).await;
+    people().await;
+    event.change(&[("max_queue", "1")]).await;
+    assert_eq!(people().await.block, Some(Fetched { start: BLOCK, fetch: 5 }), "a known place comes from a block too");
+    // An older server wrote no numbers.
+    let _: () = event.conn().hdel(event.key(Key::Meta), &["block", "fetch"]).await.unwrap();
+    assert_eq!(people().await.block, Some(Fetched { start: 0, fetch: 0 }));
 }

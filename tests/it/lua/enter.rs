@@ -218,8 +218,8 @@ async fn a_refusal_writes_nothing() {
 /// What members have after they asked: their places, and what happened to the newcomers among them.
 async fn members(event: &Fixture, who: &[u128]) -> (Enter, Vec<Option<u32>>) {
     let who: Vec<PersonId> = who.iter().map(|id| PersonId(uuid::Uuid::from_u128(*id))).collect();
-    let (outcome, places) = event.scripts.enter_people(&mut event.conn(), &event.keys, &who).await.unwrap();
-    (outcome, places.into_iter().map(|place| place.map(|place| place.0)).collect())
+    let reply = event.scripts.enter_people(&mut event.conn(), &event.keys, &who).await.unwrap();
+    (reply.outcome, reply.places.into_iter().map(|place| place.map(|place| place.0)).collect())
 }
 
 #[tokio::test]

@@ -58,7 +58,7 @@ impl Default for Setup {
             seats_per_pass: 4,
         };
         let mut facts = json!({
-            "base": 0, "next": 0, "end": BLOCK, "seats": 20, "gap_from": 0, "gap_to": 0, "gap_wait": 0, "tick": 0,
+            "base": 0, "next": 0, "end": BLOCK, "block": 0, "fetch": 1, "seats": 20, "gap_from": 0, "gap_to": 0, "gap_wait": 0, "tick": 0,
             "state": "open", "reason": "", "line_version": 1, "passes_version": 1, "seats_version": 1,
         });
         for counter in COUNTERS {
@@ -141,7 +141,7 @@ impl Fixture {
     // The scripts.
 
     pub async fn enter(&self, count: usize) -> Enter {
-        self.scripts.enter(&mut self.conn(), &self.keys, count).await.unwrap()
+        self.scripts.enter(&mut self.conn(), &self.keys, count).await.unwrap().outcome
     }
 
     /// All of them get in; returns the first place.
@@ -153,7 +153,7 @@ impl Fixture {
     }
 
     pub async fn block(&self, block: Range<i64>, gap_wait: Option<u64>) {
-        self.scripts.block(&mut self.conn(), &self.keys, block, gap_wait).await.unwrap();
+        self.scripts.block(&mut self.conn(), &self.keys, block, 1, gap_wait).await.unwrap();
     }
 
     /// Returns how many came back from the gap.

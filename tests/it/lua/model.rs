@@ -137,9 +137,9 @@ impl Model {
         Enter::Entered { first: Place(first), count, first_rank: u64::from(waiting) + 1 }
     }
 
-    /// A fresh block in the same life: the rest of the last one is used only if this one follows it.
+    /// A fresh block in the same life: the rest of the last one is skipped.
     pub fn next_block(&mut self, block: Range<u32>) {
-        self.block = if block.start == self.block.end { self.block.start..block.end } else { block };
+        self.block = block;
     }
 
     /// Redis fell back to this state, an older copy: places handed out since are lost.

@@ -289,7 +289,7 @@ impl Walk {
             .unwrap();
         let number = |field: &str| meta[field].parse::<u64>().unwrap();
         let model = &self.model;
-        let line = Ranked::new(number("base").try_into().unwrap(), line);
+        let line = Ranked::new(number("base"), line);
         assert_eq!(line.count(), model.line.len() as u64);
         for (rank, who) in (1..).zip(&model.line) {
             assert!(line.contains(Place(who.place)), "{who:?} waits");

@@ -135,8 +135,13 @@ impl TestApp {
         self.client.request(method, self.url(path))
     }
 
+    /// Asks for a place in line.
+    pub async fn join(&self) -> Answer {
+        answer(self.request(Method::POST, "/api/queues/tokens")).await
+    }
+
     pub async fn enter(&self) -> Visitor {
-        let (status, body) = answer(self.request(Method::POST, "/api/queues/tokens")).await;
+        let (status, body) = self.join().await;
         assert_eq!(status, 200, "{body}");
         Visitor(body["uuid"].as_str().unwrap().to_owned())
     }
@@ -144,7 +149,7 @@ impl TestApp {
     /// Enters, and tries again after a 503.
     pub async fn enter_patiently(&self) -> Visitor {
         eventually("entering works", async || {
-            let (status, body) = answer(self.request(Method::POST, "/api/queues/tokens")).await;
+            let (status, body) = self.join().await;
             assert!(matches!(status.as_u16(), 200 | 503), "{body}");
             (status == 200).then(|| Visitor(body["uuid"].as_str().unwrap().to_owned()))
         })
