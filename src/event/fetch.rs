@@ -43,7 +43,7 @@ pub async fn fetch(conn: &mut impl ConnectionLike, keys: &Keys, old: Option<&Sna
         if same_build && covers(&wanted, &seen, &meta) {
             let now_ms = meta.event_time(read.meta.clock_ms);
             let parts = old.map_or_else(|| Parts::empty(taken), Parts::of);
-            let parts = parts.renewed(conn, keys, taken, &meta, &wanted, read).await?;
+            let parts = parts.renewed(keys, taken, &meta, &wanted, read)?;
             return Ok(parts.assemble(taken, now_ms, meta, old));
         }
         // Between the two reads the line was trimmed or rebuilt, or a part moved that was not wanted. Parts of two moments
@@ -132,9 +132,8 @@ impl Parts {
     }
 
     /// With the parts that were read in place of the old ones.
-    async fn renewed(
+    fn renewed(
         mut self,
-        conn: &mut impl ConnectionLike,
         keys: &Keys,
         taken: Instant,
         meta: &Meta,
@@ -157,7 +156,11 @@ impl Parts {
             self.passes = Arc::new(passes_of(passes));
         }
         if let Some(seats) = read.seats {
-            let holds = holders(conn, keys, &self.seats.holds, seats.hold_ends).await?;
+            let held = |(seat, deadline_ms): &(SeatNumber, u64)| {
+                let place = *seats.holders.get(seat)?;
+                Some((*seat, Held { place, deadline_ms: *deadline_ms }))
+            };
+            let holds = seats.hold_ends.iter().filter_map(held).collect();
             let available = seats.states.iter().filter(|state| **state == SeatState::Available).count() as u64;
             let buyers = read.owners.unwrap_or_default().into_values().map(Place).collect();
             self.seats = Arc::new(SeatMap { states: seats.states, holds, available, buyers });
@@ -194,31 +197,4 @@ fn passes_of(read: PassesRead) -> HashMap<Place, Pass> {
         (place, Pass { deadline_ms, limit_ms })
     };
     read.deadlines.into_iter().map(pass).collect()
-}
-
-/// Who holds the seats. A hold is known by its seat and deadline, so owners that are known are not read again.
-async fn holders(
-    conn: &mut impl ConnectionLike,
-    keys: &Keys,
-    known: &HashMap<SeatNumber, Held>,
-    ends: Vec<(SeatNumber, u64)>,
-) -> Result<HashMap<SeatNumber, Held>, Error> {
-    let mut holds = HashMap::new();
-    let mut unknown = Vec::new();
-    for (seat, deadline_ms) in ends {
-        match known.get(&seat).filter(|held| held.deadline_ms == deadline_ms) {
-            Some(held) => drop(holds.insert(seat, *held)),
-            None => unknown.push((seat, deadline_ms)),
-        }
-    }
-    if !unknown.is_empty() {
-        let seats: Vec<SeatNumber> = unknown.iter().map(|(seat, _)| *seat).collect();
-        // A seat without an owner was given back a moment ago.
-        for ((seat, deadline_ms), owner) in unknown.into_iter().zip(reads::owners(conn, keys, &seats).await?) {
-            if let Some(place) = owner {
-                holds.insert(seat, Held { place, deadline_ms });
-            }
-        }
-    }
-    Ok(holds)
 }

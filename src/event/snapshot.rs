@@ -60,6 +60,20 @@ pub enum State {
     Closed,
 }
 
+impl State {
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Paused => "paused",
+            Self::Closed => "closed",
+        }
+    }
+
+    pub fn from_word(word: &str) -> Option<Self> {
+        [Self::Open, Self::Paused, Self::Closed].into_iter().find(|state| state.word() == word)
+    }
+}
+
 /// The hash `meta`, as far as servers need it.
 #[derive(Debug, Clone)]
 pub struct Meta {
@@ -110,11 +124,11 @@ impl Meta {
         }
         Ok(Self {
             life: hash.get("life").cloned().unwrap_or_default(),
-            state: match hash.get("state").map(String::as_str) {
-                Some("open") => State::Open,
-                Some("paused") => State::Paused,
-                Some("closed") => State::Closed,
-                other => return Err(Error::Internal(format!("meta has state {other:?}"))),
+            state: match hash.get("state") {
+                Some(word) => {
+                    State::from_word(word).ok_or_else(|| Error::Internal(format!("meta has state {word:?}")))?
+                }
+                None => return Err(Error::internal("meta has no state")),
             },
             reason: hash.get("reason").cloned().unwrap_or_default(),
             next: number(hash, "next")?,

@@ -147,8 +147,8 @@ fn answer_people(
 /// The outcome for newcomers, and the place each person has now.
 type Together = (Result<Newcomers, Error>, Vec<Option<Place>>);
 
-/// Calls the script. A refusal for want of places is repaired and tried again. A call without an answer is not, because it
-/// may have been carried out.
+/// Calls the script. A refusal for want of places is repaired and tried again. A call that timed out is not, because it may
+/// still be carried out.
 async fn enter_together(
     entry: &Entry,
     event: &Arc<Event>,

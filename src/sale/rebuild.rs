@@ -11,13 +11,16 @@ use crate::base::ids::{Place, SeatNumber};
 use crate::base::policy::Policy;
 use crate::base::seat::{SeatChange, SeatState};
 use crate::event::ranks::Ranked;
-use crate::event::snapshot::{COUNTERS, Snapshot, State};
+use crate::event::snapshot::{COUNTERS, Meta, Snapshot, State};
 use crate::store::db::events::{Block, LineRow};
 use crate::store::redis::scripts::RestoreArgs;
 
 /// Everything to build from.
 pub struct Sources<'a> {
+    /// Recent enough to say who waits, who is inside and who holds what.
     pub snapshot: Option<&'a Snapshot>,
+    /// The last state this server saw, however old: for settings and counters.
+    pub last_seen: Option<&'a Meta>,
     pub row: &'a LineRow,
     /// A fresh block of places.
     pub block: Block,
@@ -97,7 +100,7 @@ impl RebuiltLine {
         let known = if meta.gap_to > 0 { meta.gap_to..meta.next } else { 0..0 };
         let known: Vec<Place> = known.filter_map(|place| u32::try_from(place).ok().map(Place)).collect();
         let back = with_bits(&back, known.iter(), true);
-        Self { base, waiting, back, gap: db_place(gap_from)..block_start }
+        Self { base, waiting, back, gap: signed(gap_from)..block_start }
     }
 
     /// Only the database is left: all places not known to be decided are in the gap.
@@ -139,8 +142,11 @@ impl RebuiltLine {
     }
 
     fn facts<'a>(&self, sources: &Sources<'a>) -> MetaFields<'a> {
-        let snapshot = sources.snapshot;
-        let meta = snapshot.map(|snapshot| &snapshot.meta);
+        let meta = sources.last_seen;
+        // With an old snapshot, the database knows better whether an operator paused or closed the event.
+        let state = sources.snapshot.map(|snapshot| (snapshot.meta.state, snapshot.meta.reason.as_str()));
+        let saved = State::from_word(&sources.row.state).unwrap_or(State::Open);
+        let (state, reason) = state.unwrap_or((saved, &sources.row.reason));
         let counter = |name: &'static str| {
             let before = meta.map_or(0, |meta| meta.counter(name));
             (name, before + u64::from(name == "restores"))
@@ -155,9 +161,9 @@ impl RebuiltLine {
             gap_from: self.gap.start,
             gap_to: self.gap.end,
             gap_wait: if self.gap.is_empty() { 0 } else { sources.gap_wait },
-            tick: snapshot.map_or(sources.row.tick, |snapshot| i64::try_from(snapshot.now_ms).unwrap_or(i64::MAX)),
-            state: meta.map_or(State::Open, |meta| meta.state),
-            reason: meta.map_or("", |meta| meta.reason.as_str()),
+            tick: sources.snapshot.map_or(0, |snapshot| signed(snapshot.now_ms)).max(sources.row.tick),
+            state,
+            reason,
             line_version: meta.map_or(1, |meta| meta.line_version + 1),
             passes_version: meta.map_or(1, |meta| meta.passes_version + 1),
             seats_version: meta.map_or(1, |meta| meta.seats_version + 1),
@@ -193,8 +199,8 @@ fn aligned(place: u64) -> u64 {
     place / 64 * 64
 }
 
-fn db_place(place: u64) -> i64 {
-    i64::try_from(place).unwrap_or(i64::MAX)
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 /// Without the places before `base`.

@@ -14,10 +14,11 @@ use crate::base::policy::Policy;
 use crate::event::Event;
 use crate::event::catalogue::Catalogue;
 use crate::event::per_event::PerEvent;
+use crate::event::snapshot::Snapshot;
 use crate::sale::attempts::{Attempts, Hurry};
 use crate::sale::rebuild::{RebuiltLine, Sources};
 use crate::sale::settle::Settler;
-use crate::store::db::events::{LARGEST_BLOCK, PLACES, SMALLEST_BLOCK};
+use crate::store::db::events::{LARGEST_BLOCK, PLACES, SMALLEST_BLOCK, Tick};
 use crate::store::db::locks::Alone;
 use crate::store::redis::reads::{self, Block};
 use crate::store::redis::scripts::{PolicySet, Restore};
@@ -32,6 +33,9 @@ const RETRY: Duration = Duration::from_millis(100);
 const ROOM: i64 = 1024;
 /// A block that was used up is followed by one this many times as large.
 const GROWTH: i64 = 4;
+/// A snapshot this much older than the newest that any server saved is not used for places, passes and holds. Servers that
+/// watch an event are never that far behind each other.
+const MOST_BEHIND_MS: i64 = 2000;
 /// How much longer than the longest poll lost places get to return.
 const MARGIN: Duration = Duration::from_secs(1);
 
@@ -190,16 +194,9 @@ impl Restorer {
 
     /// Saves how far this server saw the lines.
     pub async fn tick_step(&self) -> Result<Duration, Error> {
-        let ticks: Vec<_> = self
-            .catalogue
-            .all()
-            .into_iter()
-            .filter(|event| event.hot())
-            .filter_map(|event| Some((event.id, event.snapshot.load_full()?)))
-            .map(|(id, seen)| {
-                (id, i64::try_from(seen.now_ms).unwrap_or(i64::MAX), i64::try_from(seen.undecided()).unwrap_or(PLACES))
-            })
-            .collect();
+        let hot = self.catalogue.all().into_iter().filter(|event| event.hot());
+        let seen: Vec<_> = hot.filter_map(|event| Some((event.id, event.snapshot.load_full()?))).collect();
+        let ticks: Vec<Tick> = seen.iter().map(|(event, seen)| tick(*event, seen)).collect();
         if !ticks.is_empty() {
             db::events::save_ticks(&mut self.stores.db.get().await?, &ticks).await?;
         }
@@ -261,17 +258,20 @@ impl Restorer {
         let conn = alone.conn()?;
         let row = db::events::line(conn, event.id).await?;
         let snapshot = event.snapshot.load_full();
-        let own_tick = snapshot.as_ref().map_or(0, |snapshot| i64::try_from(snapshot.now_ms).unwrap_or(i64::MAX));
+        let own_tick = snapshot.as_deref().map_or(0, time_of);
         if own_tick < row.tick && started.elapsed() < GRACE {
             return Ok(false);
         }
+        // Old news about places, passes and holds would bring back visitors who left, with seats that others have since.
+        let recent = snapshot.as_deref().filter(|_| own_tick + MOST_BEHIND_MS >= row.tick);
         let known_end = snapshot.as_ref().map_or(0, |snapshot| i64::try_from(snapshot.meta.end).unwrap_or(PLACES));
         let block = db::events::fetch_block(conn, event.id, known_end, SMALLEST_BLOCK).await?;
         let changes = db::changes::latest(conn, event.id).await?;
         let buyers: HashSet<_> = db::changes::buyers(conn, event.id).await?.into_iter().collect();
         let policy = self.policy_of(event);
         let sources = Sources {
-            snapshot: snapshot.as_deref(),
+            snapshot: recent,
+            last_seen: snapshot.as_deref().map(|snapshot| &snapshot.meta),
             row: &row,
             block,
             changes: &changes,
@@ -285,13 +285,28 @@ impl Restorer {
         let mut conn = self.stores.redis.get().await?;
         let outcome = self.stores.scripts.restore(&mut conn, &event.keys, &line.args(&sources)?).await?;
         if outcome == Restore::Restored && (row.ceiling > 0 || snapshot.is_some()) {
-            let from = if snapshot.is_some() { "snapshot" } else { "database" };
+            let from = if recent.is_some() { "snapshot" } else { "database" };
             self.stores.metrics.restores.with_label_values(&[&event.id.to_string(), from]).inc();
             let (waiting, changed) = (line.waiting.count(), changes.len());
             tracing::warn!(event = %event.id, from, waiting, changed, "restored in Redis");
         }
         Ok(true)
     }
+}
+
+fn tick(event: EventId, seen: &Snapshot) -> Tick<'_> {
+    Tick {
+        event,
+        time: time_of(seen),
+        undecided: i64::try_from(seen.undecided()).unwrap_or(PLACES),
+        state: seen.meta.state.word(),
+        reason: &seen.meta.reason,
+    }
+}
+
+/// When a snapshot was taken, in event time, ms.
+fn time_of(snapshot: &Snapshot) -> i64 {
+    i64::try_from(snapshot.now_ms).unwrap_or(i64::MAX)
 }
 
 /// Within this time everyone who still waits has been heard from again, ms.

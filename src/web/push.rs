@@ -1,8 +1,9 @@
 //! Server-sent events with the status of a token. A snapshot with something new wakes the streams of its event; each finds
-//! its own rank in memory and sends it only if it changed. An idle stream costs a timer.
+//! its own rank in memory and sends it only if it changed. An open stream keeps its visitor's place alive. An idle one costs
+//! a timer.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::Stream;
@@ -19,7 +20,7 @@ use crate::sale::line::Status;
 use crate::web::limits::Slot;
 use crate::web::site::Site;
 
-/// A status is sent at least this often: that keeps the connection alive, and counts as a pulse.
+/// A status is sent at least this often, which keeps the connection alive.
 const AT_LEAST_EVERY: Duration = Duration::from_secs(15);
 
 /// The last message of a stream: why there will be no other.
@@ -35,6 +36,7 @@ struct Open {
     news: watch::Receiver<()>,
     stopping: watch::Receiver<bool>,
     sent: Option<Status>,
+    sent_at: Instant,
     over: bool,
     gauge: IntGauge,
     /// Freed when the stream ends, however it does.
@@ -60,7 +62,18 @@ pub fn stream(
     let (mut news, stopping) = (event.news.subscribe(), site.stopping.subscribe());
     // What came between `first` and now is news too.
     news.mark_changed();
-    let open = Open { site, event, token, news, stopping, sent: None, over: false, gauge, _slot: slot };
+    let open = Open {
+        site,
+        event,
+        token,
+        news,
+        stopping,
+        sent: None,
+        sent_at: Instant::now(),
+        over: false,
+        gauge,
+        _slot: slot,
+    };
     unfold((open, Some(first)), |(mut open, first)| async move {
         if open.over {
             return None;
@@ -77,19 +90,26 @@ impl Open {
     /// The next message. `None`: the server stops, and the listener will ask another one.
     async fn next(&mut self) -> Option<Result<Bytes, Error>> {
         loop {
-            let heard = tokio::select! {
-                heard = timeout(AT_LEAST_EVERY, self.news.changed()) => heard,
+            tokio::select! {
+                _ = timeout(self.pulse_interval(), self.news.changed()) => {}
                 _ = self.stopping.wait_for(|stopping| *stopping) => return None,
-            };
+            }
+            let due = self.sent_at.elapsed() >= AT_LEAST_EVERY;
+            // Asking is a pulse, whether or not there is something to send.
             match self.site.line.status(&self.event, self.token).await {
                 Ok(status) => {
                     let same = self.sent.as_ref().is_some_and(|sent| sent.gist() == status.gist());
-                    if heard.is_err() || !same || self.sent.as_ref().map(kind) != Some(kind(&status)) {
+                    if due || !same || self.sent.as_ref().map(kind) != Some(kind(&status)) {
                         return Some(self.send(status));
                     }
                 }
                 // Redis is away: as far as anyone knows, the last status still holds.
-                Err(error) if error.is_fault() => return Some(Ok(Bytes::from_static(b": one moment\n\n"))),
+                Err(error) if error.is_fault() => {
+                    if due {
+                        self.sent_at = Instant::now();
+                        return Some(Ok(Bytes::from_static(b": one moment\n\n")));
+                    }
+                }
                 Err(error) => {
                     self.over = true;
                     return Some(frame("end", &End { code: error.code() }));
@@ -98,9 +118,16 @@ impl Open {
         }
     }
 
+    /// Twice a slice or more, so that the visitor is neither swept nor passed over, however short the queue TTL is.
+    fn pulse_interval(&self) -> Duration {
+        let snapshot = self.event.snapshot.load();
+        snapshot.as_ref().map_or(AT_LEAST_EVERY, |snapshot| AT_LEAST_EVERY.min(snapshot.policy.slice() / 2))
+    }
+
     fn send(&mut self, status: Status) -> Result<Bytes, Error> {
         let message = frame("status", &status);
         self.sent = Some(status);
+        self.sent_at = Instant::now();
         message
     }
 }

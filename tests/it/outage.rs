@@ -291,6 +291,63 @@ async fn a_server_leaves_the_restore_to_one_with_a_newer_snapshot() {
     app.finish().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn an_old_snapshot_brings_back_no_pass_and_no_hold() {
+    let mut app = TestApp::by_hand(|config| config.policy.max_active = 2).await;
+    let newest = app.another(Background::ByHand).await;
+    let (left, stays) = (app.enter().await, app.enter().await);
+    app.admit().await;
+    app.look().await;
+    assert_eq!(app.hold(&left, 5).await.0, 200);
+    let old = app.look().await;
+    // This server is asked no more. On another one the first visitor leaves and the second holds the seat.
+    assert_eq!(app.leave(&left).await, 204);
+    assert_eq!(app.hold(&stays, 5).await.0, 200);
+    let waits = app.enter().await;
+    app.pass_time(Duration::from_secs(31)).await;
+    let event = newest.parts.catalogue.default().unwrap();
+    event.asked();
+    event.refresh(&newest.parts.stores, std::time::Instant::now()).await.unwrap();
+    newest.parts.restorer.tick_step().await.unwrap();
+    // Then that one dies together with Redis.
+    newest.crash().await;
+    app.event().snapshot.store(Some(old));
+    app.restart_redis_empty().await;
+    ready(&app).await;
+
+    let seats = app.seats(None).await;
+    assert_eq!(seats[4]["status"], "available", "nobody knows who holds it");
+    assert_eq!(app.status(&left).await.0, 410, "the visitor who left does not come back");
+    assert_eq!(app.status(&waits).await.1["status"], "WAITING");
+    app.pulse().await;
+    gap_time(&app).await;
+    app.admit().await;
+    app.look().await;
+    assert_eq!(app.status(&waits).await.1["status"], "ACTIVE");
+    assert_eq!(app.hold(&waits, 5).await.0, 200);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paused_or_closed_event_stays_so_when_only_the_database_is_left() {
+    for state in ["paused", "closed"] {
+        let mut app = TestApp::by_hand(|_| {}).await;
+        let visitor = app.enter().await;
+        let changes = [("state", state), ("reason", "Back at noon.")];
+        let mut conn = app.redis.connect().await.unwrap();
+        app.parts().stores.scripts.policy_set(&mut conn, &app.event().keys, "", &changes).await.unwrap();
+        app.look().await;
+        app.status(&visitor).await;
+        app.parts().restorer.tick_step().await.unwrap();
+        app.crash().await;
+        app.restart_redis_empty().await;
+        app.start_again().await;
+        let seen = app.look().await;
+        assert_eq!((seen.meta.state.word(), seen.meta.reason.as_str()), (state, "Back at noon."));
+        app.finish().await;
+    }
+}
+
 /// How often servers have looked in this Redis whether an event is ready.
 async fn looks(conn: &mut MultiplexedConnection) -> u64 {
     let stats: redis::InfoDict = redis::cmd("INFO").arg("commandstats").query_async(conn).await.unwrap();

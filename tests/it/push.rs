@@ -172,3 +172,28 @@ async fn open_streams_do_not_keep_a_server_from_stopping() {
     while stream.next().await.is_some() {}
     app.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_open_stream_keeps_its_place_and_its_turn_however_short_the_queue_ttl_is() {
+    // Nobody is let in before both have waited for three times the TTL.
+    let app = TestApp::start_with(Background::Running, |config| {
+        (config.policy.queue_ttl_ms, config.policy.max_active) = (4_000, 0);
+    })
+    .await;
+    let (listens, polls) = (app.enter().await, app.enter().await);
+    let mut stream = Stream::open(&app, &listens).await;
+    assert_eq!(stream.next().await.unwrap().1["rank"], 1);
+    let until = Instant::now() + Duration::from_secs(12);
+    while Instant::now() < until {
+        let (status, body) = app.status(&polls).await;
+        assert_eq!((status.as_u16(), &body["rank"]), (200, &2.into()), "the listener in front is still there");
+        tokio::time::sleep(Duration::from_millis(body["pollAfterMs"].as_u64().unwrap())).await;
+    }
+    let mut conn = app.redis.connect().await.unwrap();
+    let changed = [("max_active", "1")];
+    app.parts().stores.scripts.policy_set(&mut conn, &app.event().keys, "", &changed).await.unwrap();
+    let turn = async { while stream.next().await.unwrap().1["status"] != "ACTIVE" {} };
+    tokio::time::timeout(Duration::from_secs(5), turn).await.expect("the listener is let in first");
+    assert_eq!(app.status(&polls).await.1["status"], "WAITING");
+    app.finish().await;
+}

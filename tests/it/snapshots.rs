@@ -1,7 +1,10 @@
 //! Snapshots: right for long lines too, and free of charge for callers.
 
+use std::time::Duration;
+
 use redis::AsyncCommands;
-use zticket::base::ids::Place;
+use reqwest::StatusCode;
+use zticket::base::ids::{Place, SeatNumber};
 use zticket::event::snapshot::Standing;
 use zticket::store::redis::keys::Key;
 use zticket::store::redis::reads;
@@ -144,5 +147,25 @@ async fn a_change_between_the_two_reads_of_a_snapshot_is_not_missed() {
         let standing = app.look().await.standing(visitor.place());
         assert!(matches!(standing, Standing::Active { .. }), "round {round}: {standing:?}");
     }
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hold_that_passed_to_another_visitor_with_the_same_deadline_is_theirs() {
+    let app = TestApp::by_hand(|_| {}).await;
+    let (one, other) = (app.enter().await, app.enter().await);
+    app.admit().await;
+    // Late in their visits, both can hold no longer than to the end of their passes, which is the same.
+    app.pass_time(Duration::from_secs(250)).await;
+    assert_eq!((app.hold(&one, 11).await.0, app.hold(&other, 12).await.0), (StatusCode::OK, StatusCode::OK));
+    app.pass_time(Duration::from_secs(150)).await;
+    assert_eq!(app.hold(&one, 1).await.0, 200);
+    let before = app.look().await.seats.holds[&SeatNumber(1)];
+    assert_eq!(before.place, one.place());
+    assert_eq!(app.release(&one, 1).await.0, 204);
+    assert_eq!(app.hold(&other, 1).await.0, 200);
+    let after = app.look().await.seats.holds[&SeatNumber(1)];
+    assert_eq!(after.deadline_ms, before.deadline_ms);
+    assert_eq!(after.place, other.place());
     app.finish().await;
 }

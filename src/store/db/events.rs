@@ -58,6 +58,8 @@ pub struct LineRow {
     pub tick: i64,
     pub undecided: i64,
     pub parked: Option<i64>,
+    pub state: String,
+    pub reason: String,
 }
 
 pub async fn all(conn: &mut Conn) -> Result<Vec<EventRow>, Error> {
@@ -166,18 +168,35 @@ pub async fn use_block(conn: &mut Conn, event: EventId, fetched: Fetched) -> Res
     Ok(marked.execute(conn).await? == 1)
 }
 
-/// Saves how far servers saw the line: event time and the lowest place still waiting.
-pub async fn save_ticks(conn: &mut Conn, ticks: &[(EventId, i64, i64)]) -> Result<(), Error> {
-    let (ids, times): (Vec<i32>, Vec<i64>) = ticks.iter().map(|(event, tick, _)| (event.db(), *tick)).unzip();
-    let undecided: Vec<i64> = ticks.iter().map(|(_, _, undecided)| *undecided).collect();
+/// What a server saw of an event, to rebuild it from if nothing else is left.
+pub struct Tick<'a> {
+    pub event: EventId,
+    /// Event time, ms.
+    pub time: i64,
+    /// The lowest place still waiting.
+    pub undecided: i64,
+    pub state: &'a str,
+    pub reason: &'a str,
+}
+
+/// Saves what servers saw, where it is newer than what is saved. Locks the events in order.
+pub async fn save_ticks(conn: &mut Conn, ticks: &[Tick<'_>]) -> Result<(), Error> {
     diesel::sql_query(
-        "UPDATE events SET tick = seen.tick, undecided = seen.undecided, parked = NULL
-         FROM unnest($1, $2, $3) AS seen (id, tick, undecided)
+        "WITH seen AS (SELECT * FROM unnest($1, $2, $3, $4, $5) AS seen (id, tick, undecided, state, reason)),
+         older AS (
+           SELECT e.id FROM events e JOIN seen ON seen.id = e.id AND e.tick < seen.tick
+           ORDER BY e.id FOR NO KEY UPDATE OF e
+         )
+         UPDATE events SET tick = seen.tick, undecided = seen.undecided, state = seen.state, reason = seen.reason,
+                           parked = NULL
+         FROM seen JOIN older ON older.id = seen.id
          WHERE events.id = seen.id AND events.tick < seen.tick",
     )
-    .bind::<Array<Integer>, _>(ids)
-    .bind::<Array<BigInt>, _>(times)
-    .bind::<Array<BigInt>, _>(undecided)
+    .bind::<Array<Integer>, _>(ticks.iter().map(|tick| tick.event.db()).collect::<Vec<_>>())
+    .bind::<Array<BigInt>, _>(ticks.iter().map(|tick| tick.time).collect::<Vec<_>>())
+    .bind::<Array<BigInt>, _>(ticks.iter().map(|tick| tick.undecided).collect::<Vec<_>>())
+    .bind::<Array<Text>, _>(ticks.iter().map(|tick| tick.state).collect::<Vec<_>>())
+    .bind::<Array<Text>, _>(ticks.iter().map(|tick| tick.reason).collect::<Vec<_>>())
     .execute(conn)
     .await?;
     Ok(())

@@ -31,6 +31,8 @@ diesel::table! {
         block_end -> Int8,
         block_fetch -> Int4,
         block_used -> Bool,
+        state -> Text,
+        reason -> Text,
     }
 }
 

@@ -125,9 +125,9 @@ pub type Link = Connection<Renewed<ConnectionManager>>;
 /// What a loop takes from the pool for a while.
 pub type Pooled = Connection<deadpool_redis::Connection>;
 
-/// Connects on first use and again after a fault. A failed call to a single server is never re-sent automatically. A call
-/// to a cluster may be re-sent to the node that took over: every script can be repeated. At worst that leaves places that
-/// nobody asks about, and they are swept like those of any visitor who went away.
+/// Connects on first use and again after a fault. A call to a cluster may be re-sent to the node that took over: every
+/// script can be repeated. At worst that leaves places that nobody asks about, and they are swept like those of any
+/// visitor who went away.
 pub fn link(address: &Address) -> Result<Link, Error> {
     match address {
         Address::Node(client) => {

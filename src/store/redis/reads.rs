@@ -1,7 +1,7 @@
 //! Every read of Redis. What must be of one moment is read by MULTI and EXEC or, where a full Redis refuses that, by a
 //! script that only reads. What it means is for others to say.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 use redis::aio::ConnectionLike;
@@ -72,6 +72,8 @@ pub struct SeatsRead {
     pub states: Vec<SeatState>,
     /// Seat and deadline of its hold, ms.
     pub hold_ends: Vec<(SeatNumber, u64)>,
+    /// The place that holds each held seat.
+    pub holders: BTreeMap<SeatNumber, Place>,
 }
 
 /// The block of places that an event hands out.
@@ -111,7 +113,7 @@ pub async fn parts(conn: &mut impl ConnectionLike, keys: &Keys, wanted: &Wanted)
         pipe.zrange_withscores(key(Key::Passes), 0, -1).hgetall(key(Key::Limits));
     }
     if wanted.seats {
-        pipe.get(key(Key::Seats)).zrange_withscores(key(Key::HoldEnds), 0, -1);
+        pipe.get(key(Key::Seats)).zrange_withscores(key(Key::HoldEnds), 0, -1).hgetall(key(Key::Held));
     }
     if wanted.policy {
         pipe.hgetall(key(Key::Policy));
@@ -133,18 +135,6 @@ pub async fn parts(conn: &mut impl ConnectionLike, keys: &Keys, wanted: &Wanted)
         policy: if wanted.policy { Some(replies.next()?) } else { None },
         owners: if wanted.buyers { Some(replies.next()?) } else { None },
     })
-}
-
-/// The places that hold these seats; `None` for a seat that nobody holds.
-pub async fn owners(
-    conn: &mut impl ConnectionLike,
-    keys: &Keys,
-    seats: &[SeatNumber],
-) -> Result<Vec<Option<Place>>, Error> {
-    let mut ask = redis::cmd("HMGET");
-    ask.arg(keys.get(Key::Owners)).arg(seats.iter().map(|seat| seat.0).collect::<Vec<_>>());
-    let owners: Vec<Option<u32>> = ask.query_async(conn).await?;
-    Ok(owners.into_iter().map(|owner| owner.map(Place)).collect())
 }
 
 /// The event's block of places, and the current life of Redis. `None`: keys are missing.
@@ -259,7 +249,12 @@ impl Replies {
     fn seats(&mut self) -> Result<SeatsRead, Error> {
         let (states, ends): (Vec<u8>, Vec<(u32, f64)>) = (self.next()?, self.next()?);
         let hold_ends = ends.into_iter().map(|(seat, deadline)| (SeatNumber(seat), deadline as u64)).collect();
-        Ok(SeatsRead { states: states_of(&states), hold_ends })
+        let held: HashMap<u32, String> = self.next()?;
+        let seats =
+            |list: &str| list.split(' ').filter_map(|seat| seat.parse().ok()).map(SeatNumber).collect::<Vec<_>>();
+        let holders =
+            held.iter().flat_map(|(place, list)| seats(list).into_iter().map(|seat| (seat, Place(*place)))).collect();
+        Ok(SeatsRead { states: states_of(&states), hold_ends, holders })
     }
 }
 

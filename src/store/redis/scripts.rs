@@ -364,7 +364,13 @@ impl Scripts {
             command
         };
         let started = Instant::now();
-        let mut outcome: Result<Vec<Value>, _> = command("EVALSHA", script.get_hash()).query_async(conn).await;
+        let by_hash = command("EVALSHA", script.get_hash());
+        let mut outcome: Result<Vec<Value>, _> = by_hash.query_async(conn).await;
+        if outcome.as_ref().is_err_and(RedisError::is_connection_dropped) {
+            // Redis was restarted, or the connection was cut. Every script can be repeated: at worst, places that nobody
+            // hears of are swept. After a timeout nothing is repeated: Redis may still be at work on the first call.
+            outcome = by_hash.query_async(conn).await;
+        }
         if outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)) {
             // The server was restarted, promoted or flushed. Sending the text teaches this one; others may be away.
             outcome = command("EVAL", text).query_async(conn).await;

@@ -141,3 +141,22 @@ async fn the_audit_repairs_what_redis_forgot_and_counts_it() {
     assert_eq!(app.buy(&thief, 3).await.0, 200, "the thief may still buy another seat");
     app.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_calls_after_a_restart_of_redis_are_carried_out() {
+    let mut app = TestApp::by_hand(|_| {}).await;
+    let visitors = enter_many(&app, 8).await;
+    app.admit().await;
+    app.look().await;
+    for round in 0..3 {
+        // Every web worker has a connection that breaks.
+        join_all((1..=8).map(|seat| app.release(&visitors[seat - 1], u32::try_from(seat).unwrap()))).await;
+        app.redis.save().await.unwrap();
+        app.restart_redis().await;
+        let held = join_all((1..=8).map(|seat| app.hold(&visitors[seat - 1], u32::try_from(seat).unwrap()))).await;
+        assert!(held.iter().all(|(status, _)| *status == 200), "round {round}: {held:?}");
+        let joined = join_all((0..8).map(|_| app.join())).await;
+        assert!(joined.iter().all(|(status, _)| *status == 200), "round {round}: {joined:?}");
+    }
+    app.finish().await;
+}

@@ -1,0 +1,3 @@
+ALTER TABLE events
+    DROP COLUMN state,
+    DROP COLUMN reason;
