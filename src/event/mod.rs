@@ -4,6 +4,7 @@
 pub mod catalogue;
 pub mod facts;
 pub mod fetch;
+pub mod own_writes;
 pub mod per_event;
 pub mod pulses;
 pub mod ranks;
@@ -22,6 +23,7 @@ use crate::base::hall::Hall;
 use crate::base::ids::{EventId, Place, SeatNumber};
 use crate::base::token::{Claim, Signer, Token};
 use crate::event::facts::{Booking, Facts};
+use crate::event::own_writes::OwnWrites;
 use crate::event::pulses::Pulses;
 use crate::event::snapshot::Snapshot;
 use crate::store::Stores;
@@ -38,6 +40,7 @@ pub struct Event {
     pub hall: Hall,
     pub keys: Keys,
     pub pulses: Pulses,
+    pub own_writes: OwnWrites,
     /// The latest snapshot, however old.
     pub snapshot: ArcSwapOption<Snapshot>,
     /// Changes when a snapshot has something new for visitors with a token.
@@ -64,6 +67,7 @@ impl Event {
             hall,
             keys: Keys::new(id),
             pulses: Pulses::default(),
+            own_writes: OwnWrites::default(),
             snapshot: ArcSwapOption::empty(),
             news: watch::Sender::new(()),
             snapshot_room: Arc::new(Semaphore::new(MOST_REQUESTS)),
@@ -140,6 +144,7 @@ impl Event {
         let mut conn = stores.redis.get().await?;
         let snapshot = Arc::new(fetch::fetch(&mut conn, &self.keys, old.as_deref()).await?);
         self.snapshot.store(Some(snapshot.clone()));
+        self.own_writes.forget(&snapshot);
         if old.is_none_or(|old| old.meta.news() != snapshot.meta.news()) {
             self.news.send_replace(());
         }

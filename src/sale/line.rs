@@ -14,7 +14,7 @@ use crate::event::facts::Booking;
 use crate::event::pulses::Bundle;
 use crate::event::snapshot::{Snapshot, Standing, State, UNSURE};
 use crate::sale::entrance::{Entered, Entrance};
-use crate::sale::views::Views;
+use crate::sale::views::{Seen, Views};
 use crate::store::Stores;
 use crate::store::redis::lane::Lane;
 
@@ -114,7 +114,10 @@ impl Line {
 
     /// Where a token stands, from memory. Asking is a sign of life.
     pub async fn status(&self, event: &Arc<Event>, token: Token) -> Result<Status, Error> {
-        let mut snapshot = self.views.current(event).await?;
+        let Seen { mut snapshot, bought } = self.views.seen_by(event, token.place()).await?;
+        if !bought.is_empty() {
+            return Err(Error::TokenExpired);
+        }
         let mut standing = snapshot.standing(token.place());
         let final_word = matches!(standing, Standing::Over | Standing::SoldOut);
         if final_word && snapshot.age() > UNSURE || snapshot.too_old_for(token.place()) {
@@ -152,6 +155,7 @@ impl Line {
     pub async fn leave(&self, lane: &Lane, event: &Event, token: Token) -> Result<(), Error> {
         event.asked();
         self.stores.scripts.leave(&mut lane.call()?.link, &event.keys, token.place()).await?;
+        event.own_writes.note(token.place());
         Ok(())
     }
 

@@ -130,7 +130,10 @@ impl Seats {
     ) -> Result<Hold, Error> {
         event.asked();
         let at_least_ms = u64::try_from(at_least.as_millis()).unwrap_or(u64::MAX);
-        self.stores.scripts.hold(&mut lane.call()?.link, &event.keys, place, at_least_ms, party.seats()).await
+        let scripts = &self.stores.scripts;
+        let lent = scripts.hold(&mut lane.call()?.link, &event.keys, place, at_least_ms, party.seats()).await;
+        event.own_writes.note(place);
+        lent
     }
 
     /// Holds seats for a visitor inside, all or none. Asking again for the same gives the same deadline.
@@ -182,7 +185,7 @@ impl Seats {
         self.check_inside(event, token).await?;
         let count = wish.count as usize;
         for _ in 0..TRIES {
-            let snapshot = self.views.current(event).await?;
+            let snapshot = self.views.seen_by(event, token.place()).await?.snapshot;
             let mine: Vec<SeatNumber> = snapshot.seats.held_by(token.place()).into_iter().collect();
             if mine.len() == count && event.hall.together(&mine) && event.hall.all_in(section, &mine) {
                 match self.hold(lane, event, token, &Party(mine)).await {
@@ -248,7 +251,9 @@ impl Seats {
     /// Gives seats back. Doing it again is fine.
     pub async fn release(&self, lane: &Lane, event: &Event, token: Token, seats: &[SeatNumber]) -> Result<(), Error> {
         event.asked();
-        match self.stores.scripts.release(&mut lane.call()?.link, &event.keys, token.place(), seats).await? {
+        let released = self.stores.scripts.release(&mut lane.call()?.link, &event.keys, token.place(), seats).await;
+        event.own_writes.note(token.place());
+        match released? {
             Release::Released(_) => Ok(()),
             Release::NotYours(seat, state) => Err(Error::SeatsTaken(vec![(seat, state)])),
             Release::NoSeat(_) => Err(Error::InvalidSeat),

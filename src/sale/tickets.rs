@@ -157,7 +157,10 @@ impl Tickets {
         sale: Sale,
     ) -> Result<Vec<Ticket>, Error> {
         match self.seller.sell(sale).await {
-            Ok(Sold::Sold(rows)) => Ok(rows.into_iter().map(|row| self.ticket(event, row)).collect()),
+            Ok(Sold::Sold(rows)) => {
+                event.own_writes.bought(token.place(), party.seats());
+                Ok(rows.into_iter().map(|row| self.ticket(event, row)).collect())
+            }
             // The hold stays: there is time to charge and pay again.
             Ok(Sold::TooPoor { balance, total }) => Err(Error::InsufficientBalance { balance, total }),
             Ok(Sold::Refused) => match self.owned(event, token, party).await? {
@@ -257,6 +260,9 @@ impl Tickets {
         let row = self.own_row(buyer, id).await?;
         if done {
             self.stores.metrics.tickets_cancelled.with_label_values(&[&event.id.to_string()]).inc();
+            if let Some(place) = Place::from_db(row.place) {
+                event.own_writes.cancelled(place, SeatNumber(row.seat_number.cast_unsigned()));
+            }
             if let Some(unsettled) = Unsettled::of(&row) {
                 self.settler.submit(vec![unsettled]);
             }

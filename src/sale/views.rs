@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::base::error::Error;
+use crate::base::ids::{Place, SeatNumber};
 use crate::event::Event;
+use crate::event::own_writes::Unseen;
 use crate::event::snapshot::{Snapshot, TOO_OLD};
 use crate::sale::restore::Restorer;
 use crate::store::Stores;
@@ -19,6 +21,13 @@ pub struct Views {
     every: Duration,
 }
 
+/// An event as the owner of a place sees it.
+pub struct Seen {
+    pub snapshot: Arc<Snapshot>,
+    /// Seats they bought, which the snapshot does not show as sold yet.
+    pub bought: Vec<SeatNumber>,
+}
+
 impl Views {
     pub fn new(stores: Arc<Stores>, restorer: Arc<Restorer>, every: Duration) -> Self {
         Self { stores, restorer, every }
@@ -31,6 +40,19 @@ impl Views {
             Some(snapshot) if snapshot.age() <= TOO_OLD => Ok(snapshot),
             _ => self.fresh(event).await,
         }
+    }
+
+    /// The same for the owner of a place, who sees what they did through this server at once.
+    pub async fn seen_by(&self, event: &Arc<Event>, place: Place) -> Result<Seen, Error> {
+        let snapshot = self.current(event).await?;
+        let Unseen { stale, bought } = event.own_writes.unseen(place, &snapshot);
+        if !stale {
+            return Ok(Seen { snapshot, bought });
+        }
+        // While Redis does not answer, the last snapshot has to do.
+        let snapshot = self.fresh(event).await.unwrap_or(snapshot);
+        let bought = event.own_writes.unseen(place, &snapshot).bought;
+        Ok(Seen { snapshot, bought })
     }
 
     /// A snapshot taken from now on, shared by all requests that wait for one.

@@ -1,6 +1,8 @@
-//! Seat maps as JSON: rendered and compressed once per change for everyone, and again only for visitors who hold a seat.
+//! Seat maps as JSON. A map is made of pieces: each is rendered and compressed once per change, for everyone. For a visitor
+//! who holds a seat, only the pieces with their seats are rendered again.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwapOption;
@@ -13,8 +15,11 @@ use crate::base::seat::SeatState;
 use crate::event::Event;
 use crate::event::per_event::PerEvent;
 use crate::event::snapshot::SeatMap;
-use crate::sale::views::Views;
-use crate::web::gzip;
+use crate::sale::views::{Seen, Views};
+use crate::web::gzip::{self, Packed};
+
+/// Seats in a piece: few enough that a piece is quick to render, enough that it compresses well.
+const PIECE: usize = 256;
 
 pub struct SeatMaps {
     views: Arc<Views>,
@@ -26,14 +31,29 @@ pub struct SeatMaps {
 pub struct MapView {
     event: Arc<Event>,
     everyones: Arc<Rendered>,
-    mine: BTreeSet<SeatNumber>,
+    own: OwnSeats,
+}
+
+/// What a visitor sees differently from everyone else: seats they hold, and seats they bought a moment ago.
+type OwnSeats = BTreeMap<SeatNumber, Own>;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Own {
+    Held,
+    Bought,
 }
 
 struct Rendered {
     seats: Arc<SeatMap>,
-    json: Bytes,
-    gzip: OnceLock<Bytes>,
+    pieces: Vec<Arc<Piece>>,
     etag: String,
+}
+
+/// Some seats, with the brackets or the comma that make the pieces one list.
+struct Piece {
+    json: Vec<u8>,
+    hash: blake3::Hash,
+    packed: OnceLock<Packed>,
 }
 
 #[derive(Debug, Serialize)]
@@ -53,71 +73,200 @@ impl SeatMaps {
 
     /// The map as the owner of this place sees it, or as everyone does.
     pub async fn view(&self, event: &Arc<Event>, place: Option<Place>) -> Result<MapView, Error> {
-        let seats = self.views.current(event).await?.seats.clone();
-        let mine = place.map(|place| seats.held_by(place)).unwrap_or_default();
+        let (seats, own) = match place {
+            Some(place) => {
+                let Seen { snapshot, bought } = self.views.seen_by(event, place).await?;
+                let held = snapshot.seats.held_by(place).into_iter().map(|seat| (seat, Own::Held));
+                let bought = bought.into_iter().map(|seat| (seat, Own::Bought));
+                // What was bought is no longer held.
+                (snapshot.seats.clone(), held.chain(bought).collect())
+            }
+            None => (self.views.current(event).await?.seats.clone(), OwnSeats::new()),
+        };
         let rendered = self.rendered.of(event.id);
-        let everyones = match rendered.load_full().filter(|rendered| Arc::ptr_eq(&rendered.seats, &seats)) {
-            Some(known) => known,
+        let known = rendered.load_full();
+        let everyones = match known.as_ref().filter(|known| Arc::ptr_eq(&known.seats, &seats)) {
+            Some(known) => known.clone(),
             None => {
-                let fresh = Arc::new(Rendered::new(event, seats.clone(), &BTreeSet::new())?);
-                // Another worker may have rendered the same map: then it is compressed once for both.
-                match rendered.load_full().filter(|rendered| Arc::ptr_eq(&rendered.seats, &seats)) {
-                    Some(known) => known,
-                    None => {
-                        rendered.store(Some(fresh.clone()));
-                        fresh
-                    }
-                }
+                let fresh = Arc::new(Rendered::new(event, seats, known.as_deref())?);
+                rendered.store(Some(fresh.clone()));
+                fresh
             }
         };
-        Ok(MapView { event: event.clone(), everyones, mine })
+        Ok(MapView { event: event.clone(), everyones, own })
     }
 }
 
 impl MapView {
     /// Names what is shown: the same name, the same content.
     pub fn etag(&self) -> String {
-        let mine = self.mine.iter().map(|seat| format!("-{seat}"));
-        std::iter::once(self.everyones.etag.clone()).chain(mine).collect()
+        let own = self.own.iter().map(|(seat, own)| match own {
+            Own::Held => format!("-{seat}"),
+            Own::Bought => format!("+{seat}"),
+        });
+        std::iter::once(self.everyones.etag.clone()).chain(own).collect()
     }
 
     pub fn json(&self, gzip: bool) -> Result<Bytes, Error> {
-        if self.mine.is_empty() {
-            return self.everyones.bytes(gzip);
+        let pieces = self.pieces()?;
+        if !gzip {
+            return Ok(pieces.iter().map(|piece| piece.json.as_slice()).collect::<Vec<_>>().concat().into());
         }
-        Rendered::new(&self.event, self.everyones.seats.clone(), &self.mine)?.bytes(gzip)
+        let packed: Vec<&Packed> = pieces.iter().map(|piece| piece.packed()).collect::<Result<_, _>>()?;
+        Ok(gzip::join(packed.into_iter()))
+    }
+
+    fn pieces(&self) -> Result<Vec<Arc<Piece>>, Error> {
+        let mut pieces = self.everyones.pieces.clone();
+        for (at, piece) in pieces.iter_mut().enumerate() {
+            let range = range(at, &self.event);
+            if self.own.keys().any(|seat| seat.index().is_some_and(|index| range.contains(&index))) {
+                *piece = Arc::new(Piece::new(&self.event, &self.everyones.seats, range, &self.own)?);
+            }
+        }
+        Ok(pieces)
     }
 }
 
 impl Rendered {
-    fn new(event: &Event, seats: Arc<SeatMap>, mine: &BTreeSet<SeatNumber>) -> Result<Self, Error> {
-        let views: Vec<SeatView> = event
-            .seats
-            .iter()
-            .zip(&seats.states)
-            .enumerate()
-            .map(|(index, (seat, state))| SeatView {
-                seat_number: SeatNumber::at(index),
+    /// Pieces in which nothing changed are those of the map before.
+    fn new(event: &Event, seats: Arc<SeatMap>, before: Option<&Self>) -> Result<Self, Error> {
+        let count = event.seats.len().div_ceil(PIECE).max(1);
+        let piece = |at: usize| {
+            let range = range(at, event);
+            let same = |before: &&Self| before.seats.states.get(range.clone()) == seats.states.get(range.clone());
+            match before.filter(same).and_then(|before| before.pieces.get(at)) {
+                Some(known) => Ok(known.clone()),
+                None => Piece::new(event, &seats, range, &OwnSeats::new()).map(Arc::new),
+            }
+        };
+        let pieces: Vec<Arc<Piece>> = (0..count).map(piece).collect::<Result<_, Error>>()?;
+        let mut hasher = blake3::Hasher::new();
+        for piece in &pieces {
+            hasher.update(piece.hash.as_bytes());
+        }
+        let etag = hasher.finalize().to_hex().as_str().chars().take(24).collect();
+        Ok(Self { seats, pieces, etag })
+    }
+}
+
+/// The seats of a piece.
+fn range(piece: usize, event: &Event) -> Range<usize> {
+    let first = piece * PIECE;
+    first..(first + PIECE).min(event.seats.len())
+}
+
+impl Piece {
+    fn new(event: &Event, seats: &SeatMap, range: Range<usize>, own: &OwnSeats) -> Result<Self, Error> {
+        let mut json = Vec::with_capacity(range.len() * 100 + 2);
+        json.push(if range.start == 0 { b'[' } else { b',' });
+        let all = event.seats.iter().zip(&seats.states).enumerate();
+        for (index, (seat, state)) in all.skip(range.start).take(range.len()) {
+            if index > range.start {
+                json.push(b',');
+            }
+            let seat_number = SeatNumber::at(index);
+            let own = own.get(&seat_number);
+            let view = SeatView {
+                seat_number,
                 label: &seat.label,
-                status: *state,
+                status: if own == Some(&Own::Bought) { SeatState::Sold } else { *state },
                 price: seat.price,
-                mine: mine.contains(&SeatNumber::at(index)),
-            })
-            .collect();
-        let json = serde_json::to_vec(&views).map_err(Error::internal)?;
-        let hash = blake3::hash(&json).to_hex();
-        let etag = hash.as_str().chars().take(24).collect();
-        Ok(Self { seats, json: json.into(), gzip: OnceLock::new(), etag })
+                mine: own == Some(&Own::Held),
+            };
+            serde_json::to_writer(&mut json, &view).map_err(Error::internal)?;
+        }
+        if range.end >= event.seats.len() {
+            json.push(b']');
+        }
+        Ok(Self { hash: blake3::hash(&json), json, packed: OnceLock::new() })
     }
 
-    fn bytes(&self, gzip: bool) -> Result<Bytes, Error> {
-        match self.gzip.get() {
-            _ if !gzip => Ok(self.json.clone()),
-            Some(bytes) => Ok(bytes.clone()),
+    fn packed(&self) -> Result<&Packed, Error> {
+        match self.packed.get() {
+            Some(packed) => Ok(packed),
             None => {
-                let bytes = gzip::compress(&self.json)?;
-                Ok(self.gzip.get_or_init(|| bytes).clone())
+                let packed = Packed::new(&self.json)?;
+                Ok(self.packed.get_or_init(|| packed))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::hall::Hall;
+    use crate::base::ids::EventId;
+    use crate::base::token::{MasterKeys, Signer};
+    use crate::event::Seat;
+    use crate::event::facts::Facts;
+    use serde_json::Value;
+    use std::io::Read;
+
+    fn event(seats: usize) -> Arc<Event> {
+        let id = EventId::new(1).unwrap();
+        let master = MasterKeys { current: [7; 32], previous: None };
+        let seat = |number| Seat { label: format!("A{number}"), price: 1000 };
+        let facts = Facts {
+            title: String::new(),
+            on_sale: true,
+            concert: None,
+            starts_at: None,
+            cancel_until: None,
+            one_place_per_person: false,
+            opens_at: None,
+            closes_at: None,
+        };
+        let signer = Signer::new(id, uuid::Uuid::nil(), &master);
+        let hall = Hall::new(vec![(String::new(), vec![seats])]);
+        Arc::new(Event::new(id, (1..=seats).map(seat).collect(), hall, signer, facts))
+    }
+
+    fn seat_map(seats: usize, sold: &[usize]) -> Arc<SeatMap> {
+        let mut states = vec![SeatState::Available; seats];
+        sold.iter().for_each(|at| states[*at] = SeatState::Sold);
+        Arc::new(SeatMap { states, ..SeatMap::default() })
+    }
+
+    fn read(view: &MapView) -> Vec<Value> {
+        let json = view.json(false).unwrap();
+        let mut unpacked = Vec::new();
+        flate2::read::GzDecoder::new(&*view.json(true).unwrap()).read_to_end(&mut unpacked).unwrap();
+        assert_eq!(unpacked, json);
+        serde_json::from_slice(&json).unwrap()
+    }
+
+    #[test]
+    fn the_pieces_are_one_list_of_all_seats() {
+        for seats in [0, 1, PIECE - 1, PIECE, PIECE + 1, 3 * PIECE + 7] {
+            let event = event(seats);
+            let everyones = Arc::new(Rendered::new(&event, seat_map(seats, &[]), None).unwrap());
+            let list = read(&MapView { event, everyones, own: OwnSeats::new() });
+            let numbers: Vec<u64> = list.iter().filter_map(|seat| seat["seatNumber"].as_u64()).collect();
+            assert_eq!(numbers, (1..=seats as u64).collect::<Vec<_>>());
+            assert!(list.iter().all(|seat| seat["status"] == "available" && seat["mine"] == false));
+        }
+    }
+
+    #[test]
+    fn only_pieces_that_changed_or_differ_for_a_visitor_are_rendered() {
+        let (seats, event) = (4 * PIECE, event(4 * PIECE));
+        let first = Arc::new(Rendered::new(&event, seat_map(seats, &[5]), None).unwrap());
+        let second = Arc::new(Rendered::new(&event, seat_map(seats, &[5, 2 * PIECE]), Some(&first)).unwrap());
+        let same = |one: &[Arc<Piece>], other: &[Arc<Piece>]| -> Vec<bool> {
+            one.iter().zip(other).map(|(one, other)| Arc::ptr_eq(one, other)).collect()
+        };
+        assert_eq!(same(&first.pieces, &second.pieces), [true, true, false, true]);
+        assert_ne!(first.etag, second.etag);
+
+        let own = BTreeMap::from([(SeatNumber::at(0), Own::Held), (SeatNumber::at(PIECE), Own::Bought)]);
+        let view = MapView { event, everyones: second.clone(), own };
+        assert_eq!(same(&view.pieces().unwrap(), &second.pieces), [false, false, true, true]);
+        let list = read(&view);
+        assert_eq!((&list[0]["mine"], &list[0]["status"]), (&true.into(), &"available".into()));
+        assert_eq!((&list[PIECE]["mine"], &list[PIECE]["status"]), (&false.into(), &"sold".into()));
+        assert_eq!(list[2 * PIECE]["status"], "sold");
+        assert_eq!(view.etag(), format!("{}-1+{}", second.etag, PIECE + 1));
     }
 }

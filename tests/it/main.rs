@@ -15,6 +15,7 @@ mod lua;
 mod migrations;
 mod money;
 mod outage;
+mod own_writes;
 mod process;
 mod push;
 mod race;

@@ -208,6 +208,14 @@ impl TestApp {
         visitor
     }
 
+    /// Waits until the running loops have let a visitor in.
+    pub async fn wait_inside(&self, visitor: &Visitor) {
+        eventually("the visitor is inside", async || {
+            (self.status(visitor).await.1["status"] == "ACTIVE").then_some(())
+        })
+        .await;
+    }
+
     /// One round of admission to every event, however short the time since the last one.
     pub async fn admit(&self) {
         for event in self.parts().catalogue.all() {
