@@ -6,6 +6,7 @@ pub mod ids;
 pub mod metrics;
 pub mod paging;
 pub mod policy;
+pub mod quiet;
 pub mod seal;
 pub mod seat;
 pub mod token;

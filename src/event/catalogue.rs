@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use arc_swap::{ArcSwap, ArcSwapOption};
+use arc_swap::ArcSwap;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 use uuid::Uuid;
@@ -14,7 +14,7 @@ use crate::base::error::Error;
 use crate::base::hall::Hall;
 use crate::base::ids::{ConcertId, EventId};
 use crate::base::token::{Claim, MasterKeys, Signer, Token};
-use crate::event::facts::{Booking, Concert, Facts};
+use crate::event::facts::{Concert, Facts};
 use crate::event::{Event, Seat};
 use crate::store::db;
 use crate::store::db::pool::{Conn, Pool};
@@ -26,7 +26,8 @@ pub struct Catalogue {
     db: Pool,
     events: ArcSwap<HashMap<EventId, Arc<Event>>>,
     concerts: ArcSwap<BTreeMap<ConcertId, Arc<Concert>>>,
-    default: ArcSwapOption<Event>,
+    /// For requests that name no event.
+    default: EventId,
     master: MasterKeys,
     reading: Mutex<Option<Reading>>,
 }
@@ -38,9 +39,9 @@ struct Reading {
 }
 
 impl Catalogue {
-    pub fn new(db: Pool, master: MasterKeys) -> Self {
+    pub fn new(db: Pool, master: MasterKeys, default: EventId) -> Self {
         let (events, concerts) = (ArcSwap::default(), ArcSwap::default());
-        Self { db, events, concerts, default: ArcSwapOption::empty(), master, reading: Mutex::new(None) }
+        Self { db, events, concerts, default, master, reading: Mutex::new(None) }
     }
 
     pub fn all(&self) -> Vec<Arc<Event>> {
@@ -75,9 +76,9 @@ impl Catalogue {
         known().ok_or(Error::ConcertNotFound)
     }
 
-    /// The event for requests that name none: the lowest number on sale.
+    /// The event for requests that name none. It is always the same one: nobody is moved to another event unasked.
     pub fn default(&self) -> Result<Arc<Event>, Error> {
-        self.default.load_full().ok_or(Error::EventNotFound)
+        self.known(self.default).ok_or(Error::EventNotFound)
     }
 
     /// The token written here, with its event. Asks Redis nothing, and the database only if the token names an event that
@@ -90,6 +91,15 @@ impl Catalogue {
         };
         let token = event.verify(claim).ok_or(Error::TokenNotFound)?;
         Ok((token, event))
+    }
+
+    /// The genuine ones of these tokens. However many name an event that this server does not know, the list is read once.
+    pub async fn tokens(&self, texts: impl Iterator<Item = &str>) -> Result<Vec<Token>, Error> {
+        let claims: Vec<Claim> = texts.filter_map(Claim::parse).collect();
+        if claims.iter().any(|claim| self.known(claim.event()).is_none()) {
+            self.read_for_request().await?;
+        }
+        Ok(claims.into_iter().filter_map(|claim| self.known(claim.event())?.verify(claim)).collect())
     }
 
     /// Reads the list for requests about something that is not in it. They share a read, and the next one waits a moment,
@@ -146,11 +156,8 @@ impl Catalogue {
             };
             events.insert(id, event);
         }
-        let on_sale = events.values().filter(|event| event.booking() == Booking::Open);
-        let default = on_sale.min_by_key(|event| event.id).cloned();
         self.events.store(Arc::new(events));
         self.concerts.store(Arc::new(concerts.into_iter().map(|(id, concert)| (id, Arc::new(concert))).collect()));
-        self.default.store(default);
         Ok(())
     }
 

@@ -93,6 +93,9 @@ impl Line {
             Booking::Over => return Err(Error::EventClosed),
         }
         let person = if event.facts().one_place_per_person { Some(person.ok_or(PERSON_NEEDED)?) } else { None };
+        if person.is_none() {
+            self.refuse_early(event)?;
+        }
         match entrance.enter(event, person).await? {
             Entered::New { place, rank } => {
                 let snapshot = self.views.current(event).await?;
@@ -109,6 +112,16 @@ impl Line {
                     status => status,
                 }
             }
+        }
+    }
+
+    /// Refuses what the script would refuse, without asking it: after a sell-out, a crowd keeps trying.
+    fn refuse_early(&self, event: &Event) -> Result<(), Error> {
+        event.asked();
+        match event.snapshot.load_full().filter(|snapshot| snapshot.age() <= UNSURE) {
+            Some(snapshot) if snapshot.meta.state == State::Closed => Err(Error::EventClosed),
+            Some(snapshot) if snapshot.sold_out() => Err(Error::SoldOut),
+            _ => Ok(()),
         }
     }
 

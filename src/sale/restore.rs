@@ -11,6 +11,7 @@ use futures_util::future::join_all;
 use crate::base::error::Error;
 use crate::base::ids::{EventId, Fetched};
 use crate::base::policy::Policy;
+use crate::base::quiet::Quiet;
 use crate::event::Event;
 use crate::event::catalogue::Catalogue;
 use crate::event::per_event::PerEvent;
@@ -47,6 +48,7 @@ pub struct Restorer {
     policy: Policy,
     attempts: Attempts,
     events: PerEvent<Progress>,
+    failures: Quiet<()>,
 }
 
 /// What this server knows about an event's readiness.
@@ -87,7 +89,8 @@ enum Condition {
 
 impl Restorer {
     pub fn new(stores: Arc<Stores>, catalogue: Arc<Catalogue>, settler: Arc<Settler>, policy: Policy) -> Self {
-        Self { stores, catalogue, settler, policy, attempts: Attempts::default(), events: PerEvent::default() }
+        let (attempts, events, failures) = (Attempts::default(), PerEvent::default(), Quiet::new());
+        Self { stores, catalogue, settler, policy, attempts, events, failures }
     }
 
     /// Returns when the event is ready. Everyone who asks waits for the same attempt, and one server at a time repairs.
@@ -104,8 +107,10 @@ impl Restorer {
         let (restorer, event) = (self.clone(), event.clone());
         self.attempts.join(&self.stores, event.id, urgent, move |hurry| async move {
             let made = restorer.make_ready(&event, &hurry).await;
-            if let Err(error) = &made {
-                tracing::warn!(event = %event.id, %error, "not ready in Redis yet");
+            if let Err(error) = &made
+                && let Some(left_out) = restorer.failures.may_write(())
+            {
+                tracing::warn!(event = %event.id, %error, left_out, "not ready in Redis yet");
             }
             made
         })

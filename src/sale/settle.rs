@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 
 use crate::base::error::Error;
 use crate::base::ids::{ConcertId, EventId, SeatNumber};
+use crate::base::quiet::Quiet;
 use crate::base::seat::{SeatChange, SeatState};
 use crate::event::Event;
 use crate::event::catalogue::Catalogue;
@@ -35,6 +36,7 @@ pub struct Settler {
     sweep_every: Duration,
     orders: mpsc::Sender<Vec<Unsettled>>,
     touched: Arc<Touched>,
+    failures: Quiet<&'static str>,
 }
 
 /// Concerts that sold or took back something since the last look: settling adds to it, the rankings empty it.
@@ -70,13 +72,16 @@ impl Settler {
         touched: Arc<Touched>,
     ) -> (Arc<Self>, mpsc::Receiver<Vec<Unsettled>>) {
         let (orders, waiting) = mpsc::channel(MOST_GATHERED);
-        (Arc::new(Self { stores, catalogue, sweep_every, orders, touched }), waiting)
+        let failures = Quiet::new();
+        (Arc::new(Self { stores, catalogue, sweep_every, orders, touched, failures }), waiting)
     }
 
     /// Has an order settled soon, off the request's path. If too many wait, the sweep takes it up.
     pub fn submit(&self, order: Vec<Unsettled>) {
-        if self.orders.try_send(order).is_err() {
-            tracing::warn!("too many sales to settle at once: some are left to the settling sweep");
+        if self.orders.try_send(order).is_err()
+            && let Some(left_out) = self.failures.may_write("too many")
+        {
+            tracing::warn!(left_out, "too many sales to settle at once: some are left to the settling sweep");
         }
     }
 
@@ -108,8 +113,10 @@ impl Settler {
     }
 
     async fn settle_or_leave(&self, event: EventId, changes: Vec<Unsettled>) -> EventId {
-        if let Err(error) = self.settle_event(event, &changes).await {
-            tracing::warn!(%event, %error, "changes are left to the settling sweep");
+        if let Err(error) = self.settle_event(event, &changes).await
+            && let Some(left_out) = self.failures.may_write("failed")
+        {
+            tracing::warn!(%event, %error, left_out, "changes are left to the settling sweep");
         }
         event
     }

@@ -51,11 +51,13 @@ async fn migrate(config: &Config) -> Result<(), Error> {
     Ok(())
 }
 
-/// The database, up to date and with its default event.
+/// The database, up to date and with its default event if that is wanted.
 async fn database(config: &Config) -> Result<Pool, Error> {
     migrate::migrate(&config.database_url).await?;
     let pool = pool::pool(&config.database_url, 1)?;
-    setup::ensure_default_event(&pool, config.seat_count).await?;
+    if config.make_default_event {
+        setup::ensure_default_event(&pool, config.seat_count).await?;
+    }
     Ok(pool)
 }
 

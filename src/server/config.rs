@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
+use crate::base::ids::EventId;
 use crate::base::policy::Policy;
 use crate::base::token::MasterKeys;
 use crate::store::redis::links::Address;
@@ -41,6 +42,10 @@ pub struct Config {
     pub admin_token: Option<String>,
     /// Seeds the live settings of every event.
     pub policy: Policy,
+    /// The event for requests that name none.
+    pub default_event: EventId,
+    /// Whether a free default event is made where there is no event at all.
+    pub make_default_event: bool,
     /// Seats of the default event, when it is made.
     pub seat_count: u32,
     /// Of prices and balances: three letters.
@@ -125,6 +130,8 @@ impl Config {
                 sync_interval_ms: vars.number("ZTICKET_SYNC_INTERVAL_MS", 5000, 10, 3_600_000)?,
                 seats_per_pass: Policy::SEATS_PER_PASS,
             },
+            default_event: vars.event("ZTICKET_DEFAULT_EVENT_ID")?,
+            make_default_event: vars.switch("ZTICKET_DEFAULT_EVENT", true)?,
             seat_count: vars.number("ZTICKET_SEAT_TOTAL_COUNT", 50, 1, 50_000)?,
             currency: vars.currency("ZTICKET_CURRENCY")?,
             time_zone: vars.parse("ZTICKET_TIME_ZONE", chrono_tz::Asia::Seoul, "a time zone such as Asia/Seoul")?,
@@ -183,6 +190,20 @@ impl Vars {
         } else {
             Err(ConfigError::new(name, format!("must start with {}", schemes.join(" or "))))
         }
+    }
+
+    fn switch(&mut self, name: &str, default: bool) -> Result<bool, ConfigError> {
+        match self.text(name).as_deref() {
+            None => Ok(default),
+            Some("on") => Ok(true),
+            Some("off") => Ok(false),
+            Some(other) => Err(ConfigError::new(name, format!("must be on or off, not {other:?}"))),
+        }
+    }
+
+    fn event(&mut self, name: &str) -> Result<EventId, ConfigError> {
+        let number = self.number(name, 1, 1, EventId::MAX)?;
+        EventId::new(number).ok_or_else(|| ConfigError::new(name, "must be the number of an event"))
     }
 
     fn currency(&mut self, name: &str) -> Result<String, ConfigError> {
@@ -301,6 +322,8 @@ mod tests {
             problem(&[("ZTICKET_QUEUE_TTL_SECONDS", "-1")]).starts_with("ZTICKET_QUEUE_TTL_SECONDS: must be a whole")
         );
         assert!(problem(&[("ZTICKET_SEAT_TOTAL_COUNT", "0")]).starts_with("ZTICKET_SEAT_TOTAL_COUNT: must be a whole"));
+        assert!(problem(&[("ZTICKET_DEFAULT_EVENT", "no")]).starts_with("ZTICKET_DEFAULT_EVENT: must be on or off"));
+        assert!(problem(&[("ZTICKET_DEFAULT_EVENT_ID", "0")]).starts_with("ZTICKET_DEFAULT_EVENT_ID: must be a whole"));
         assert!(problem(&[("ZTICKET_CURRENCY", "won")]).starts_with("ZTICKET_CURRENCY: must be three capital letters"));
         assert!(problem(&[("ZTICKET_TIME_ZONE", "Seoul")]).starts_with("ZTICKET_TIME_ZONE: must be a time zone"));
         assert!(problem(&[("ZTICKET_LOG_FORMAT", "xml")]).starts_with("ZTICKET_LOG_FORMAT: must be text or json"));

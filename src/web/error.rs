@@ -1,5 +1,7 @@
 //! Errors as HTTP responses.
 
+use std::mem::Discriminant;
+
 use actix_web::http::StatusCode;
 use actix_web::http::header::{
     ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
@@ -8,6 +10,10 @@ use actix_web::{HttpResponse, ResponseError};
 use serde::Serialize;
 
 use crate::base::error::{Details, Error};
+use crate::base::quiet::Quiet;
+
+/// In an outage every request fails in the same way.
+static FAULTS: Quiet<Discriminant<Error>> = Quiet::new();
 
 #[derive(Serialize)]
 struct Body<'a> {
@@ -26,8 +32,10 @@ impl ResponseError for Error {
     fn error_response(&self) -> HttpResponse {
         let (status, code, message) = self.public();
         if self.is_fault() {
-            // Logged as quoted text: what a stranger typed must not begin a line of its own.
-            tracing::warn!(code, error = self.to_string(), "a request failed");
+            if let Some(left_out) = FAULTS.may_write(std::mem::discriminant(self)) {
+                // Logged as quoted text: what a stranger typed must not begin a line of its own.
+                tracing::warn!(code, error = self.to_string(), left_out, "a request failed");
+            }
         }
         let body = Body { status, code, message, details: self.details() };
         let mut response = HttpResponse::build(self.status_code()).json(body);

@@ -17,6 +17,7 @@ use crate::base::error::Error;
 use crate::base::ids::{EventId, PersonId};
 use crate::base::token::Token;
 use crate::event::Event;
+use crate::event::facts::Booking;
 use crate::house::people::IdempotencyKey;
 use crate::sale::tickets::Buyer;
 use crate::web::client::Client;
@@ -75,7 +76,7 @@ fn bearer(value: &HeaderValue) -> Option<&str> {
     scheme.eq_ignore_ascii_case("Bearer").then_some(key.trim())
 }
 
-/// The event a request is about: the one in the path, or the default one.
+/// The event a request is about: the one in the path, or the default one while that is not over.
 pub struct About(pub Arc<Event>);
 
 /// The token in the path, with its event.
@@ -138,7 +139,10 @@ extract!(About, |request| {
     let worker = worker(&request)?;
     match named_event(&request)? {
         Some(event) => Ok(About(worker.site.catalogue.get(event).await?)),
-        None => Ok(About(worker.site.catalogue.default()?)),
+        None => {
+            let event = worker.site.catalogue.default()?;
+            if event.booking() == Booking::Over { Err(Error::EventClosed) } else { Ok(About(event)) }
+        }
     }
 });
 

@@ -140,13 +140,19 @@ async fn nobody_enters_before_the_opening_or_after_the_closing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_default_event_is_the_lowest_that_is_open() {
+async fn nobody_is_moved_to_another_event_when_the_default_one_is_over() {
     let app = TestApp::by_hand(|_| {}).await;
     let event = app.priced_event().await;
+    let visitor = app.inside().await;
     app.db.execute("UPDATE events SET on_sale = false WHERE id = 1").await.unwrap();
     app.learn().await;
-    assert_eq!(get(&app, "/api/seats").await.as_array().unwrap().len(), 30);
-    assert_ne!(event.get(), 1);
+    for (method, path) in [(Method::GET, "/api/seats"), (Method::POST, "/api/queues/tokens")] {
+        let (status, body) = answer(app.request(method, path)).await;
+        assert_eq!((status.as_u16(), &body["code"]), (409, &"EVENT_CLOSED".into()), "{path}");
+    }
+    assert_eq!(app.seats(Some(&visitor)).await.len(), 50, "a token is about its own event");
+    assert_eq!(get(&app, &format!("/api/events/{event}/seats")).await.as_array().unwrap().len(), 30);
+    assert_eq!(get(&app, "/api/events/1/seats").await.as_array().unwrap().len(), 50, "an event can be named");
     app.finish().await;
 }
 

@@ -143,3 +143,21 @@ async fn the_log_has_no_token_at_any_level() {
     }
     db.remove().await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outage_writes_a_few_lines_however_many_requests_fail() {
+    let (db, mut redis) = (empty_database().await, start_redis().await);
+    let mut server = zticket(&db.url, &redis.url()).without_limits().start().unwrap();
+    let url = server.url().await.unwrap();
+    redis.kill();
+    let client = reqwest::Client::new();
+    for _ in 0..200 {
+        let answer = client.post(format!("{url}/api/queues/tokens")).send().await.unwrap();
+        assert_eq!(answer.status(), 503);
+    }
+    let failed = server.log().unwrap().lines().filter(|line| line.contains("a request failed")).count();
+    assert!((1..=20).contains(&failed), "{failed} lines");
+    redis.restart().await.unwrap();
+    terminate(&mut server).await;
+    db.remove().await.unwrap();
+}

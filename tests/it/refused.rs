@@ -95,7 +95,9 @@ async fn besiege(app: &TestApp, time: Duration) {
 async fn a_repair_that_keeps_failing_costs_one_block_whoever_asks() {
     let app = TestApp::start_on(single_redis().await, Background::Running, |_| {}).await;
     let visitors = [app.enter().await, app.enter().await];
-    app.status(&visitors[0]).await;
+    // The snapshot knows both, so the rebuilt event does too.
+    app.wait_inside(&visitors[0]).await;
+    app.wait_inside(&visitors[1]).await;
     let before = places_handed_out(&app).await;
     let mut conn = app.redis.connect().await.unwrap();
     // Empty, and from the same moment on it refuses every write.
@@ -117,15 +119,8 @@ async fn a_repair_that_keeps_failing_costs_one_block_whoever_asks() {
     let newcomer = app.enter_patiently().await;
     let taken = places_handed_out(&app).await - before;
     assert!(taken <= 1 << 20, "one repair took {taken} places");
-    eventually("the line is back", async || {
-        for visitor in &visitors {
-            if app.status(visitor).await.1["status"] != "ACTIVE" {
-                return None;
-            }
-        }
-        Some(())
-    })
-    .await;
+    app.wait_inside(&visitors[0]).await;
+    app.wait_inside(&visitors[1]).await;
     let length: usize = conn.strlen(app.key(Key::Line)).await.unwrap();
     assert!(length < 16 * 1024, "the line of a few people takes {length} bytes");
     assert!(newcomer.place() > visitors[1].place());
@@ -158,8 +153,7 @@ async fn nobody_is_swept(refusal: Refusal, redis: Redis) {
     for _ in 0..5 {
         visitors.push(app.enter().await);
     }
-    eventually("the first is inside", async || (app.status(&visitors[0]).await.1["status"] == "ACTIVE").then_some(()))
-        .await;
+    app.wait_inside(&visitors[0]).await;
     refusal.begin(&app.redis).await;
     let until = Instant::now() + Duration::from_secs(12);
     join_all(visitors[1..].iter().map(|visitor| poll_until(&app, visitor, until))).await;

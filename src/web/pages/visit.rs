@@ -27,6 +27,9 @@ pub const PLACE: &str = "zt_place_";
 /// Cookies outlast the sale they are for, so that a ticket can be looked at again.
 const REMEMBERED: Duration = Duration::days(90);
 
+/// More place cookies than a browser keeps for one site.
+const MOST_PLACES: usize = 200;
+
 /// Someone at a page.
 pub struct Visit {
     pub worker: Data<Worker>,
@@ -113,16 +116,9 @@ impl Visit {
 
     /// All places this browser has or had.
     pub async fn tokens(&self) -> Result<Vec<Token>, Error> {
-        let mut tokens = Vec::new();
-        for (_, value) in cookies(&self.request).iter().filter(|(name, _)| name.starts_with(PLACE)) {
-            let (text, _) = read_place(value);
-            match self.site().catalogue.token(text).await {
-                Ok((token, _)) => tokens.push(token),
-                Err(Error::TokenNotFound) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(tokens)
+        let cookies = cookies(&self.request);
+        let places = cookies.iter().filter(|(name, _)| name.starts_with(PLACE)).take(MOST_PLACES);
+        self.site().catalogue.tokens(places.map(|(_, value)| read_place(value).0)).await
     }
 
     /// A cookie hidden from scripts, not sent along from other sites, and kept to https if the page came by it.

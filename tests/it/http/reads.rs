@@ -107,6 +107,12 @@ async fn the_line_hears_of_a_sell_out_and_gets_a_seat_that_comes_back() {
     assert_eq!(app.status(&buyer).await.0, 410, "the buyer is done, not sold out");
     let (status, body) = answer(app.request(Method::POST, "/api/queues/tokens")).await;
     assert_eq!((status.as_u16(), &body["code"]), (409, &"SOLD_OUT".into()));
+    let calls = || app.parts().stores.metrics.script_seconds.with_label_values(&["1_line_enter"]).get_sample_count();
+    let before = calls();
+    for _ in 0..20 {
+        assert_eq!(app.join().await.0, 409);
+    }
+    assert_eq!(calls(), before, "a crowd that keeps trying costs Redis nothing");
 
     app.cancel_all().await;
     app.settle().await;
