@@ -20,6 +20,8 @@ use crate::store::{Stores, db};
 
 /// Counting reads every ticket of a concert, so it is done for many sales at once.
 const EVERY: Duration = Duration::from_secs(1);
+/// Concerts counted by one query when all are counted: with a long history, one query for all would take too long.
+const TOGETHER: usize = 20;
 /// How long a ranking is shown after it was read, and how long while Redis is away.
 const FRESH: Duration = Duration::from_secs(1);
 const TOO_OLD: Duration = Duration::from_secs(60);
@@ -183,6 +185,14 @@ impl Rankings {
         }
     }
 
+    /// At a start: earlier servers may have stopped before they counted. Concerts that closed long ago sell nothing any more.
+    pub fn recount_lately_open(&self) {
+        let long_ago = Utc::now() - TimeDelta::days(KEPT_DAYS);
+        let concerts = self.catalogue.concerts();
+        let lately = concerts.values().filter(|concert| concert.closes_at > long_ago);
+        self.touched.add_all(lately.map(|concert| concert.id));
+    }
+
     /// Counts the concerts that sold something since the last round.
     pub async fn step(&self) -> Result<Duration, Error> {
         let touched = self.touched.take();
@@ -205,7 +215,7 @@ impl Rankings {
         }
         let calendar = db::rankings::calendar(&mut conn, &self.time_zone).await?;
         let concerts: Vec<ConcertId> = touched.keys().copied().collect();
-        let counts = db::rankings::count(&mut conn, &calendar, Some(&concerts)).await?;
+        let counts = db::rankings::count(&mut conn, &calendar, &concerts).await?;
         drop(conn);
         self.write(&calendar, &counts, false).await
     }
@@ -214,9 +224,12 @@ impl Rankings {
     async fn rebuild(&self) -> Result<(), Error> {
         let mut conn = self.stores.db.get().await?;
         let concerts: Vec<ConcertId> = self.catalogue.concerts().keys().copied().collect();
-        db::concerts::note_sold_out(&mut conn, &concerts).await?;
         let calendar = db::rankings::calendar(&mut conn, &self.time_zone).await?;
-        let counts = db::rankings::count(&mut conn, &calendar, None).await?;
+        let mut counts = Vec::with_capacity(concerts.len());
+        for some in concerts.chunks(TOGETHER) {
+            db::concerts::note_sold_out(&mut conn, some).await?;
+            counts.extend(db::rankings::count(&mut conn, &calendar, some).await?);
+        }
         drop(conn);
         self.write(&calendar, &counts, true).await?;
         tracing::info!(concerts = counts.len(), "counted the rankings again");

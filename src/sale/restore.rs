@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use futures_util::future::join_all;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tokio::time::timeout_at;
 
 use crate::base::error::Error;
 use crate::base::ids::{EventId, Fetched};
@@ -70,6 +72,14 @@ enum KnownBlock {
     Refused(Fetched),
 }
 
+/// How far making all events ready has come.
+#[derive(Debug, Default)]
+pub struct Prepared {
+    pub ready: usize,
+    pub failed: Vec<Error>,
+    pub unfinished: usize,
+}
+
 /// What is wrong with an event in Redis.
 #[derive(Debug, PartialEq, Eq)]
 enum Condition {
@@ -106,7 +116,7 @@ impl Restorer {
     fn attempt(self: &Arc<Self>, event: &Arc<Event>, urgent: bool) -> impl Future<Output = Result<(), Error>> + use<> {
         let (restorer, event) = (self.clone(), event.clone());
         self.attempts.join(&self.stores, event.id, urgent, move |hurry| async move {
-            let made = restorer.make_ready(&event, &hurry).await;
+            let made = restorer.prepare(&event, &hurry).await;
             if let Err(error) = &made
                 && let Some(left_out) = restorer.failures.may_write(())
             {
@@ -156,18 +166,31 @@ impl Restorer {
         Ok(used)
     }
 
-    /// Makes all events ready that are not yet, each by itself: one whose part of Redis is away is left for the next time.
-    pub async fn prepare_all(self: &Arc<Self>) -> Vec<Result<(), Error>> {
+    /// Makes all events ready that this server has not seen ready yet. One whose part of Redis is away holds up no other.
+    /// What takes longer than `patience` goes on in the background.
+    pub async fn prepare_all(self: &Arc<Self>, patience: Duration) -> Prepared {
         let events = self.catalogue.all();
         let new = events.iter().filter(|event| !self.events.of(event.id).prepared.load(Ordering::Relaxed));
-        join_all(new.map(|event| self.prepare(event))).await
+        let mut attempts: FuturesUnordered<_> = new.map(|event| self.attempt(event, event.hot())).collect();
+        let mut prepared = Prepared::default();
+        let deadline = Instant::now() + patience;
+        while let Ok(Some(outcome)) = timeout_at(deadline.into(), attempts.next()).await {
+            match outcome {
+                Ok(()) => prepared.ready += 1,
+                Err(error) => prepared.failed.push(error),
+            }
+        }
+        prepared.unfinished = attempts.len();
+        prepared
     }
 
-    /// Makes an event ready that this server has just heard of.
-    async fn prepare(self: &Arc<Self>, event: &Arc<Event>) -> Result<(), Error> {
-        self.attempt(event, event.hot()).await?;
-        self.seed(event).await?;
-        self.events.of(event.id).prepared.store(true, Ordering::Relaxed);
+    async fn prepare(&self, event: &Event, hurry: &Hurry) -> Result<(), Error> {
+        self.make_ready(event, hurry).await?;
+        let progress = self.events.of(event.id);
+        if !progress.prepared.load(Ordering::Relaxed) {
+            self.seed(event).await?;
+            progress.prepared.store(true, Ordering::Relaxed);
+        }
         Ok(())
     }
 
@@ -175,12 +198,14 @@ impl Restorer {
     async fn seed(&self, event: &Event) -> Result<(), Error> {
         let mut conn = self.stores.redis.get().await?;
         let (seed, fields) = (self.policy.seed(), self.policy.fields());
-        match self.stores.scripts.policy_set(&mut conn, &event.keys, &seed, &fields).await? {
-            PolicySet::Ok => {}
-            PolicySet::Refused(rule) => {
-                return Err(Error::Internal(format!("Redis refused the configured policy: {rule}")));
-            }
+        // A Redis that refuses writes for now is good enough, if there is nothing to write.
+        if reads::seed(&mut conn, &event.keys).await?.as_ref() != Some(&seed)
+            && let PolicySet::Refused(rule) =
+                self.stores.scripts.policy_set(&mut conn, &event.keys, &seed, &fields).await?
+        {
+            return Err(Error::Internal(format!("Redis refused the configured policy: {rule}")));
         }
+        drop(conn);
         db::events::park(&mut self.stores.db.get().await?, event.id, None).await
     }
 
@@ -272,7 +297,8 @@ impl Restorer {
         let known_end = snapshot.as_ref().map_or(0, |snapshot| i64::try_from(snapshot.meta.end).unwrap_or(PLACES));
         let block = db::events::fetch_block(conn, event.id, known_end, SMALLEST_BLOCK).await?;
         let changes = db::changes::latest(conn, event.id).await?;
-        let buyers: HashSet<_> = db::changes::buyers(conn, event.id).await?.into_iter().collect();
+        let from = recent.map_or(row.undecided, |snapshot| lowest_place(snapshot).min(row.undecided));
+        let buyers: HashSet<_> = db::changes::buyers(conn, event.id, from).await?.into_iter().collect();
         let policy = self.policy_of(event);
         let sources = Sources {
             snapshot: recent,
@@ -307,6 +333,12 @@ fn tick(event: EventId, seen: &Snapshot) -> Tick<'_> {
         state: seen.meta.state.word(),
         reason: &seen.meta.reason,
     }
+}
+
+/// The lowest place that waits, is inside, or may return.
+fn lowest_place(snapshot: &Snapshot) -> i64 {
+    let inside = snapshot.passes.keys().map(|place| place.db()).min().unwrap_or(PLACES);
+    i64::try_from(snapshot.undecided()).unwrap_or(PLACES).min(inside)
 }
 
 /// When a snapshot was taken, in event time, ms.

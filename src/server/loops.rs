@@ -134,6 +134,6 @@ impl Kind {
 /// Learns of new events, and makes them ready.
 pub async fn catalogue_step(parts: &Parts) -> Result<Duration, Error> {
     parts.catalogue.refresh().await?;
-    parts.restorer.prepare_all().await.into_iter().collect::<Result<(), _>>()?;
-    Ok(CATALOGUE_EVERY)
+    let prepared = parts.restorer.prepare_all(CATALOGUE_EVERY).await;
+    prepared.failed.into_iter().next().map_or(Ok(CATALOGUE_EVERY), Err)
 }

@@ -44,7 +44,6 @@ pub struct Parts {
     pub seats: Arc<Seats>,
     pub rankings: Arc<Rankings>,
     pub site: Arc<Site>,
-    pub touched: Arc<Touched>,
 }
 
 /// Sales that wait to be settled.
@@ -106,7 +105,7 @@ fn assemble(
     let seller = Seller::start(&stores, settler.clone(), config.most_buying);
     let tickets = Tickets::new(stores.clone(), catalogue.clone(), seats.clone(), settler.clone(), seller, currency());
     let time_zone = config.time_zone.name().to_owned();
-    let rankings = Arc::new(Rankings::new(stores.clone(), catalogue.clone(), touched.clone(), time_zone));
+    let rankings = Arc::new(Rankings::new(stores.clone(), catalogue.clone(), touched, time_zone));
     let site = Site {
         stores: Access::new(stores.clone()),
         metrics: stores.metrics.clone(),
@@ -132,7 +131,7 @@ fn assemble(
         stopping: watch::Sender::new(false),
     };
     let site = Arc::new(site);
-    let parts = Parts { stores, catalogue, settler, restorer, views, line, admission, seats, rankings, site, touched };
+    let parts = Parts { stores, catalogue, settler, restorer, views, line, admission, seats, rankings, site };
     (Arc::new(parts), to_settle)
 }
 

@@ -10,10 +10,14 @@ use tokio::time::timeout;
 
 use crate::base::LONGEST_WAIT;
 use crate::base::error::Error;
+use crate::sale::restore::Prepared;
 use crate::server::config::Config;
 use crate::server::loops::Loops;
 use crate::server::parts::{self, Parts};
 use crate::web::serve;
+
+/// How long a start waits for events that have to be rebuilt in Redis.
+const LONGEST_PREPARATION: Duration = Duration::from_secs(10);
 
 /// A running server.
 pub struct Server {
@@ -47,8 +51,7 @@ pub async fn start(config: &Config, background: Background) -> Result<Server, Er
     let (parts, to_settle) = parts::build(config).await?;
     prepare(&parts).await?;
     let settling = parts.start_settling(to_settle);
-    // Earlier servers may have stopped before they counted.
-    parts.touched.add_all(parts.catalogue.concerts().keys().copied());
+    parts.rankings.recount_lately_open();
     let loops = (background == Background::Running).then(|| Loops::start(&parts));
 
     let web = serve::serve(parts.site.clone(), listener)?;
@@ -66,14 +69,18 @@ fn local_addr(listener: &TcpListener) -> Result<SocketAddr, Error> {
     listener.local_addr().map_err(Error::internal)
 }
 
-/// Makes the events ready. If a part of a cluster is away, the rest is sold.
+/// Makes the events ready. If a part of a cluster is away, the rest is sold; if there are very many events, the last ones
+/// become ready while the server serves.
 async fn prepare(parts: &Parts) -> Result<(), Error> {
-    let (ready, mut away): (Vec<_>, Vec<_>) = parts.restorer.prepare_all().await.into_iter().partition(Result::is_ok);
-    if let Some(error) = away.pop().and_then(Result::err) {
-        if ready.is_empty() {
+    let Prepared { ready, mut failed, unfinished } = parts.restorer.prepare_all(LONGEST_PREPARATION).await;
+    if let Some(error) = failed.pop() {
+        if ready == 0 {
             return Err(error);
         }
-        tracing::warn!(events = away.len() + 1, %error, "not ready in Redis yet, trying again");
+        tracing::warn!(events = failed.len() + 1, %error, "not ready in Redis yet, trying again");
+    }
+    if unfinished > 0 {
+        tracing::info!(ready, unfinished, "serving while the other events are made ready");
     }
     Ok(())
 }

@@ -31,11 +31,11 @@ impl ResponseError for Error {
 
     fn error_response(&self) -> HttpResponse {
         let (status, code, message) = self.public();
-        if self.is_fault() {
-            if let Some(left_out) = FAULTS.may_write(std::mem::discriminant(self)) {
-                // Logged as quoted text: what a stranger typed must not begin a line of its own.
-                tracing::warn!(code, error = self.to_string(), left_out, "a request failed");
-            }
+        if self.is_fault()
+            && let Some(left_out) = FAULTS.may_write(std::mem::discriminant(self))
+        {
+            // Logged as quoted text: what a stranger typed must not begin a line of its own.
+            tracing::warn!(code, error = self.to_string(), left_out, "a request failed");
         }
         let body = Body { status, code, message, details: self.details() };
         let mut response = HttpResponse::build(self.status_code()).json(body);

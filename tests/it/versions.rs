@@ -13,7 +13,7 @@ use zticket::server::parts::{self, Parts};
 use zticket::server::run::Background;
 use zticket::store::redis::scripts::{SOURCES, Scripts, Source};
 use zticket::web::serve;
-use zticket_testkit::eventually;
+use zticket_testkit::{PATIENCE, eventually};
 
 use crate::support::app::answer;
 use crate::support::{TestApp, Visitor};
@@ -33,7 +33,7 @@ async fn later_server(app: &TestApp) -> (Arc<Parts>, String) {
     let scripts = Scripts::with_texts(metrics.clone(), later);
     let (built, to_settle) = parts::build_with(app.config(), scripts, metrics).await.unwrap();
     built.start_settling(to_settle);
-    assert!(built.restorer.prepare_all().await.iter().all(Result::is_ok));
+    assert!(built.restorer.prepare_all(PATIENCE).await.failed.is_empty());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     tokio::spawn(serve::serve(built.site.clone(), listener).unwrap());

@@ -3,7 +3,7 @@
 use diesel::pg::Pg;
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, QueryFragment, QueryId};
-use diesel::sql_types::{Array, BigInt, Uuid as SqlUuid};
+use diesel::sql_types::{Array, BigInt, Integer, Uuid as SqlUuid};
 use diesel_async::RunQueryDsl;
 use uuid::Uuid;
 
@@ -102,20 +102,40 @@ impl QueryFragment<Pg> for MarkSettled {
 
 /// The latest change of every seat of an event that was ever sold.
 pub async fn latest(conn: &mut Conn, event: EventId) -> Result<Vec<SeatChange>, Error> {
-    let rows: Vec<(i32, i64, String, i64)> = tickets::table
-        .inner_join(orders::table)
-        .filter(tickets::event_id.eq(event.db()))
-        .distinct_on(tickets::seat_number)
-        .order((tickets::seat_number, tickets::seat_version.desc()))
-        .select((tickets::seat_number, tickets::seat_version, tickets::status, orders::place))
-        .load(conn)
-        .await?;
-    Ok(rows.iter().filter_map(|(seat, version, status, place)| change(*seat, *version, status, *place)).collect())
+    // A server of an earlier version sold without noting the place.
+    let buyer = "coalesce(s.place, (SELECT o.place FROM tickets t JOIN orders o ON o.id = t.order_id
+                 WHERE t.event_id = s.event_id AND t.seat_number = s.number AND t.status <> 'CANCELLED'), 0)";
+    let sql = format!(
+        "SELECT number, version, {buyer} AS place FROM seats s WHERE event_id = $1 AND version > 0 ORDER BY number"
+    );
+    let rows: Vec<SeatRow> = diesel::sql_query(sql).bind::<Integer, _>(event.db()).load(conn).await?;
+    let change = |row: SeatRow| {
+        Some(SeatChange {
+            seat: SeatNumber(u32::try_from(row.number).ok()?),
+            version: row.version,
+            state: if row.version % 2 == 1 { SeatState::Sold } else { SeatState::Available },
+            place: Place::from_db(row.place)?,
+        })
+    };
+    Ok(rows.into_iter().filter_map(change).collect())
 }
 
-/// Places that bought: they have had their turn.
-pub async fn buyers(conn: &mut Conn, event: EventId) -> Result<Vec<Place>, Error> {
-    let places: Vec<i64> =
-        orders::table.filter(orders::event_id.eq(event.db())).select(orders::place).load(conn).await?;
+#[derive(QueryableByName)]
+struct SeatRow {
+    #[diesel(sql_type = Integer)]
+    number: i32,
+    #[diesel(sql_type = BigInt)]
+    version: i64,
+    #[diesel(sql_type = BigInt)]
+    place: i64,
+}
+
+/// Places from this one on that bought: they have had their turn.
+pub async fn buyers(conn: &mut Conn, event: EventId, from: i64) -> Result<Vec<Place>, Error> {
+    let places: Vec<i64> = orders::table
+        .filter(orders::event_id.eq(event.db()).and(orders::place.ge(from)))
+        .select(orders::place)
+        .load(conn)
+        .await?;
     Ok(places.into_iter().filter_map(Place::from_db).collect())
 }

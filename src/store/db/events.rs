@@ -204,6 +204,7 @@ pub async fn save_ticks(conn: &mut Conn, ticks: &[Tick<'_>]) -> Result<(), Error
 
 /// Records the next place at a clean stop: a Redis that comes back with it lost nobody. `None`: a server is running.
 pub async fn park(conn: &mut Conn, event: EventId, next: Option<i64>) -> Result<(), Error> {
-    diesel::update(events::table.find(event.db())).set(events::parked.eq(next)).execute(conn).await?;
+    let other = events::parked.is_distinct_from(next);
+    diesel::update(events::table.find(event.db()).filter(other)).set(events::parked.eq(next)).execute(conn).await?;
     Ok(())
 }

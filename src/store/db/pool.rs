@@ -21,6 +21,11 @@ pub const CONNECT: Duration = Duration::from_secs(5);
 /// A little longer than the database itself allows a statement: after that it is not slow but silent.
 const ANSWER: Duration = Duration::from_secs(6);
 
+/// Every query on a large table has an index. Statements are prepared once per connection, also while tables are small:
+/// without the third setting such a plan would read the whole table for as long as the connection lives.
+const SETTINGS: &str =
+    "SET statement_timeout = '5s'; SET idle_in_transaction_session_timeout = '10s'; SET enable_seqscan = off";
+
 impl From<diesel::result::Error> for Error {
     fn from(error: diesel::result::Error) -> Self {
         Self::Database(error.to_string())
@@ -69,9 +74,7 @@ pub fn pool(url: &str, size: usize) -> Result<Pool, Error> {
 
 pub async fn connect(url: &str, silence: Silence) -> Result<AsyncPgConnection, ConnectionError> {
     let mut conn = impatient::connect(url, CONNECT, ANSWER, silence).await?;
-    conn.batch_execute("SET statement_timeout = '5s'; SET idle_in_transaction_session_timeout = '10s'")
-        .await
-        .map_err(ConnectionError::CouldntSetupConfiguration)?;
+    conn.batch_execute(SETTINGS).await.map_err(ConnectionError::CouldntSetupConfiguration)?;
     Ok(conn)
 }
 

@@ -60,22 +60,26 @@ pub async fn calendar(conn: &mut Conn, time_zone: &str) -> Result<Calendar, Erro
     .await?)
 }
 
-/// Tickets sold and not cancelled, of these concerts or, with `None`, of all.
-pub async fn count(conn: &mut Conn, calendar: &Calendar, of: Option<&[ConcertId]>) -> Result<Vec<Count>, Error> {
-    let of: Option<Vec<i32>> = of.map(|concerts| concerts.iter().map(|concert| concert.0).collect());
+/// Tickets sold and not cancelled, of these concerts. Reads the living tickets of their dates, and no others.
+pub async fn count(conn: &mut Conn, calendar: &Calendar, of: &[ConcertId]) -> Result<Vec<Count>, Error> {
     Ok(diesel::sql_query(
         "SELECT now() AS as_of, c.id AS concert_id,
                 (extract(epoch FROM c.sold_out_at - c.opens_at) * 1000)::bigint AS sold_out_ms,
-                count(t.id) AS in_all,
-                count(t.id) FILTER (WHERE t.sold_at >= $2) AS this_week,
-                count(t.id) FILTER (WHERE t.sold_at >= $3) AS today
+                coalesce(sum(t.in_all), 0)::bigint AS in_all,
+                coalesce(sum(t.this_week), 0)::bigint AS this_week,
+                coalesce(sum(t.today), 0)::bigint AS today
          FROM concerts c
          LEFT JOIN events e ON e.concert_id = c.id
-         LEFT JOIN tickets t ON t.event_id = e.id AND t.status <> 'CANCELLED'
-         WHERE $1 IS NULL OR c.id = ANY ($1)
+         LEFT JOIN LATERAL (
+           SELECT count(*) AS in_all,
+                  count(*) FILTER (WHERE sold_at >= $2) AS this_week,
+                  count(*) FILTER (WHERE sold_at >= $3) AS today
+           FROM tickets WHERE event_id = e.id AND status <> 'CANCELLED'
+         ) AS t ON true
+         WHERE c.id = ANY ($1)
          GROUP BY c.id",
     )
-    .bind::<Nullable<Array<Integer>>, _>(of)
+    .bind::<Array<Integer>, _>(of.iter().map(|concert| concert.0).collect::<Vec<_>>())
     .bind::<Timestamptz, _>(calendar.week_began)
     .bind::<Timestamptz, _>(calendar.day_began)
     .load(conn)

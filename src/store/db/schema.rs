@@ -77,6 +77,7 @@ diesel::table! {
         label -> Text,
         price -> Int8,
         version -> Int8,
+        place -> Nullable<Int8>,
     }
 }
 

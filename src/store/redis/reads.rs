@@ -164,6 +164,11 @@ pub async fn next_place(conn: &mut impl ConnectionLike, keys: &Keys) -> Result<O
     Ok(redis::cmd("HGET").arg(keys.get(Key::Meta)).arg("next").query_async(conn).await?)
 }
 
+/// Names the configuration that the live settings were last seeded from.
+pub async fn seed(conn: &mut impl ConnectionLike, keys: &Keys) -> Result<Option<String>, Error> {
+    Ok(redis::cmd("HGET").arg(keys.get(Key::Policy)).arg("seed").query_async(conn).await?)
+}
+
 /// How many wait, and the first place that does.
 pub async fn line_head(conn: &mut impl ConnectionLike, keys: &Keys) -> Result<(u64, u64), Error> {
     let fields = ["waiting", "head"].as_slice();

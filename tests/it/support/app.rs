@@ -99,6 +99,13 @@ impl TestApp {
         self.server = Some(run::start(&self.config, self.background).await.unwrap());
     }
 
+    /// After a stop: waits until the server's connections to the database are closed.
+    pub async fn parts_are_gone(&self) {
+        let others = "SELECT count(*) AS n FROM pg_stat_activity
+            WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'";
+        eventually("nobody is connected", async || (self.db.number(others).await.unwrap() == 0).then_some(())).await;
+    }
+
     /// Redis comes back, from what was saved if anything.
     pub async fn restart_redis(&mut self) {
         self.redis.restart().await.unwrap();

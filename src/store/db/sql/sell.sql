@@ -46,7 +46,7 @@ booked AS (
   SELECT id, 'PAYMENT', -total, balance, order_id FROM debited
 ),
 versioned AS (
-  UPDATE seats s SET version = s.version + 1
+  UPDATE seats s SET version = s.version + 1, place = locked.place
   FROM locked JOIN ordered ON ordered.id = locked.order_id
   WHERE s.event_id = locked.event_id AND s.number = locked.number
   RETURNING locked.ticket_id, s.version, s.price

@@ -1,0 +1,56 @@
+//! Many events at once: those that people ask about come first.
+
+use reqwest::Method;
+use zticket::server::loops;
+use zticket::server::run::Background;
+use zticket::store::redis::keys::Key;
+use zticket_testkit::{PATIENCE, eventually, within};
+
+use crate::support::TestApp;
+use crate::support::app::answer;
+
+const EVENTS: usize = 120;
+
+/// How many events Redis has.
+async fn in_redis(app: &TestApp) -> usize {
+    let mut conn = app.redis.connect().await.unwrap();
+    let mut ask = redis::cmd("EXISTS");
+    app.parts().catalogue.all().iter().for_each(|event| drop(ask.arg(event.keys.get(Key::Meta)).clone()));
+    ask.query_async(&mut conn).await.unwrap()
+}
+
+async fn all_are_there(app: &TestApp) {
+    let all = async || Ok((in_redis(app).await == EVENTS + 1).then_some(()));
+    within(PATIENCE, "all events in Redis", all).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_loss_events_that_people_ask_about_are_rebuilt_first() {
+    let redis = crate::support::single_redis().await;
+    let app = TestApp::start_on(redis, Background::Running, |config| config.policy.interval_ms = 1000).await;
+    let make = format!(
+        "INSERT INTO events (title) SELECT 'E' || n FROM generate_series(1, {EVENTS}) AS n;
+         INSERT INTO sections SELECT id, 1, '', '{{10}}' FROM events WHERE id > 1;
+         INSERT INTO seats (event_id, number, label) SELECT id, n, 'A' || n FROM events, generate_series(1, 10) AS n
+         WHERE id > 1"
+    );
+    app.db.execute(&make).await.unwrap();
+    loops::catalogue_step(app.parts()).await.unwrap();
+    all_are_there(&app).await;
+    let visitor = app.enter().await;
+    app.wait_inside(&visitor).await;
+
+    let last = app.parts().catalogue.all().iter().map(|event| event.id).max().unwrap();
+    let () = redis::cmd("FLUSHALL").query_async(&mut app.redis.connect().await.unwrap()).await.unwrap();
+    app.enter_patiently().await;
+    let rebuilt = in_redis(&app).await;
+    assert!(rebuilt < EVENTS / 2, "{rebuilt} events were rebuilt before the one that somebody asks about");
+    // Somebody asks about an idle one that waits for its turn.
+    let path = format!("/api/events/{last}/queues/tokens");
+    eventually("that one comes next", async || (answer(app.request(Method::POST, &path)).await.0 == 200).then_some(()))
+        .await;
+    let then = in_redis(&app).await;
+    assert!(then < EVENTS * 3 / 4, "{then} events were rebuilt before the one that somebody asked about next");
+    all_are_there(&app).await;
+    app.finish().await;
+}
