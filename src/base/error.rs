@@ -83,6 +83,9 @@ pub enum Error {
     /// There was no connection to the database.
     #[error("database connection: {0}")]
     DatabaseAway(String),
+    /// Redis knows of places or sales that the database does not: it was restored from a backup.
+    #[error("the database is older than Redis: stop all servers and run `zticket after-restore`")]
+    DatabaseBehind,
     /// The connection broke while a purchase was being committed: nobody knows yet whether it was.
     #[error("outcome of a purchase unknown: {0}")]
     OutcomeUnknown(String),
@@ -144,6 +147,7 @@ impl Error {
             | Self::Redis(_)
             | Self::Database(_)
             | Self::DatabaseAway(_)
+            | Self::DatabaseBehind
             | Self::OutcomeUnknown(_) => (503, "SERVICE_UNAVAILABLE", AWAY),
             Self::Internal(_) => (500, "INTERNAL_ERROR", "Something went wrong on our side."),
         }
@@ -249,6 +253,7 @@ pub(crate) mod tests {
             Error::Redis(text()),
             Error::Database(text()),
             Error::DatabaseAway(text()),
+            Error::DatabaseBehind,
             Error::OutcomeUnknown(text()),
             Error::Internal(text()),
         ]

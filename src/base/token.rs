@@ -73,6 +73,10 @@ impl Claim {
         Some(Self { uuid, event, place })
     }
 
+    pub fn uuid(&self) -> Uuid {
+        self.uuid
+    }
+
     /// The event it says it is of, to find the key by.
     pub fn event(&self) -> EventId {
         self.event

@@ -13,7 +13,7 @@ use crate::base::LONGEST_WAIT;
 use crate::base::error::Error;
 use crate::base::hall::Hall;
 use crate::base::ids::{ConcertId, EventId};
-use crate::base::token::{Claim, MasterKeys, Signer, Token};
+use crate::base::token::{Claim, MasterKeys, Token};
 use crate::event::facts::{Concert, Facts};
 use crate::event::{Event, Seat};
 use crate::store::db;
@@ -93,15 +93,6 @@ impl Catalogue {
         Ok((token, event))
     }
 
-    /// The genuine ones of these tokens. However many name an event that this server does not know, the list is read once.
-    pub async fn tokens(&self, texts: impl Iterator<Item = &str>) -> Result<Vec<Token>, Error> {
-        let claims: Vec<Claim> = texts.filter_map(Claim::parse).collect();
-        if claims.iter().any(|claim| self.known(claim.event()).is_none()) {
-            self.read_for_request().await?;
-        }
-        Ok(claims.into_iter().filter_map(|claim| self.known(claim.event())?.verify(claim)).collect())
-    }
-
     /// Reads the list for requests about something that is not in it. They share a read, and the next one waits a moment,
     /// so that made-up numbers cost little.
     async fn read_for_request(&self) -> Result<(), Error> {
@@ -133,8 +124,11 @@ impl Catalogue {
     }
 
     async fn read_all(&self) -> Result<(), Error> {
-        let mut conn = self.db.get().await?;
         let known = self.events.load_full();
+        // Before the database is asked: it knows of every block that Redis had then.
+        let end = |event: &Arc<Event>| Some(event.snapshot.load().as_ref()?.meta.end);
+        let ends: HashMap<EventId, Option<u64>> = known.iter().map(|(id, event)| (*id, end(event))).collect();
+        let mut conn = self.db.get().await?;
         // Events first: then the concert of each is among those read after, and with it the booking window.
         let mut rows = db::events::all(&mut conn).await?;
         let concerts =
@@ -149,6 +143,7 @@ impl Catalogue {
             concert.into_iter().for_each(|concert| concert.dates.push(id));
             let event = match known.get(&id) {
                 Some(event) => {
+                    event.compare(row.salt, row.ceiling, ends.get(&id).copied().flatten());
                     event.set_facts(facts);
                     event.clone()
                 }
@@ -165,6 +160,6 @@ impl Catalogue {
         let seats = db::events::seats(conn, id).await?;
         let seats = seats.into_iter().map(|seat| Seat { label: seat.label, price: seat.price }).collect();
         let hall = Hall::new(db::events::sections(conn, id).await?);
-        Ok(Event::new(id, seats, hall, Signer::new(id, salt, &self.master), facts))
+        Ok(Event::new(id, seats, hall, salt, &self.master, facts))
     }
 }

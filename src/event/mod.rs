@@ -10,18 +10,19 @@ pub mod pulses;
 pub mod ranks;
 pub mod snapshot;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use chrono::Utc;
 use tokio::sync::{Mutex, Semaphore, watch};
+use uuid::Uuid;
 
 use crate::base::error::Error;
 use crate::base::hall::Hall;
 use crate::base::ids::{EventId, Place, SeatNumber};
-use crate::base::token::{Claim, Signer, Token};
+use crate::base::token::{Claim, MasterKeys, Signer, Token};
 use crate::event::facts::{Booking, Facts};
 use crate::event::own_writes::OwnWrites;
 use crate::event::pulses::Pulses;
@@ -49,9 +50,11 @@ pub struct Event {
     pub snapshot_room: Arc<Semaphore>,
     /// Held during a fetch, so that all waiting requests share it.
     fetching: Mutex<()>,
+    salt: Uuid,
     signer: Signer,
     facts: ArcSwap<Facts>,
     asked: AtomicU64,
+    database_behind: AtomicBool,
 }
 
 pub struct Seat {
@@ -60,7 +63,7 @@ pub struct Seat {
 }
 
 impl Event {
-    pub fn new(id: EventId, seats: Vec<Seat>, hall: Hall, signer: Signer, facts: Facts) -> Self {
+    pub fn new(id: EventId, seats: Vec<Seat>, hall: Hall, salt: Uuid, master: &MasterKeys, facts: Facts) -> Self {
         Self {
             id,
             seats,
@@ -72,10 +75,33 @@ impl Event {
             news: watch::Sender::new(()),
             snapshot_room: Arc::new(Semaphore::new(MOST_REQUESTS)),
             fetching: Mutex::new(()),
-            signer,
+            salt,
+            signer: Signer::new(id, salt, master),
             facts: ArcSwap::from_pointee(facts),
             asked: AtomicU64::new(0),
+            database_behind: AtomicBool::new(false),
         }
+    }
+
+    /// Compares what Redis knows with what the database knew afterwards. A database that knows less, or signs tokens with
+    /// another salt, was restored from a backup.
+    pub fn compare(&self, salt: Uuid, ceiling: i64, known_end: Option<u64>) {
+        if salt != self.salt {
+            self.set_database_behind(true);
+        } else if let Some(end) = known_end {
+            self.set_database_behind(i64::try_from(end).unwrap_or(i64::MAX) > ceiling);
+        }
+    }
+
+    pub fn set_database_behind(&self, behind: bool) {
+        if !self.database_behind.swap(behind, Ordering::Relaxed) && behind {
+            tracing::error!(event = %self.id, "{}", Error::DatabaseBehind);
+        }
+    }
+
+    /// Refuses to hand out places or seats that the database may hand out again.
+    pub fn check_database(&self) -> Result<(), Error> {
+        if self.database_behind.load(Ordering::Relaxed) { Err(Error::DatabaseBehind) } else { Ok(()) }
     }
 
     pub fn sign(&self, place: Place) -> Token {

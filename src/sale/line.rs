@@ -92,6 +92,7 @@ impl Line {
             Booking::NotYet(opens_at) => return Err(Error::NotOpen { opens_at }),
             Booking::Over => return Err(Error::EventClosed),
         }
+        event.check_database()?;
         let person = if event.facts().one_place_per_person { Some(person.ok_or(PERSON_NEEDED)?) } else { None };
         if person.is_none() {
             self.refuse_early(event)?;

@@ -117,7 +117,9 @@ impl Restorer {
         let (restorer, event) = (self.clone(), event.clone());
         self.attempts.join(&self.stores, event.id, urgent, move |hurry| async move {
             let made = restorer.prepare(&event, &hurry).await;
-            if let Err(error) = &made
+            if matches!(made, Err(Error::DatabaseBehind)) {
+                event.set_database_behind(true);
+            } else if let Err(error) = &made
                 && let Some(left_out) = restorer.failures.may_write(())
             {
                 tracing::warn!(event = %event.id, %error, left_out, "not ready in Redis yet");
@@ -188,9 +190,20 @@ impl Restorer {
         self.make_ready(event, hurry).await?;
         let progress = self.events.of(event.id);
         if !progress.prepared.load(Ordering::Relaxed) {
+            self.compare(event).await?;
             self.seed(event).await?;
             progress.prepared.store(true, Ordering::Relaxed);
         }
+        Ok(())
+    }
+
+    /// Notices a database that was restored from a backup and knows less than Redis.
+    async fn compare(&self, event: &Event) -> Result<(), Error> {
+        // Redis first: the database knows of every block that it has.
+        let block = reads::block(&mut self.stores.redis.get().await?, &event.keys).await?;
+        let known_end = block.map_or(0, |(block, _)| block.end);
+        let ceiling = db::events::line(&mut self.stores.db.get().await?, event.id).await?.ceiling;
+        event.set_database_behind(known_end > ceiling);
         Ok(())
     }
 

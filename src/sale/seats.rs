@@ -129,6 +129,7 @@ impl Seats {
         at_least: Duration,
     ) -> Result<Hold, Error> {
         event.asked();
+        event.check_database()?;
         let at_least_ms = u64::try_from(at_least.as_millis()).unwrap_or(u64::MAX);
         let scripts = &self.stores.scripts;
         let lent = scripts.hold(&mut lane.call()?.link, &event.keys, place, at_least_ms, party.seats()).await;

@@ -12,7 +12,7 @@ use redis::aio::ConnectionLike;
 use tokio::sync::mpsc;
 
 use crate::base::error::Error;
-use crate::base::ids::{ConcertId, EventId, SeatNumber};
+use crate::base::ids::{ConcertId, EventId, Place, SeatNumber};
 use crate::base::quiet::Quiet;
 use crate::base::seat::{SeatChange, SeatState};
 use crate::event::Event;
@@ -61,6 +61,13 @@ impl Touched {
     fn concerts(&self) -> MutexGuard<'_, BTreeMap<ConcertId, bool>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// A seat of which Redis knows a change that the database lost.
+#[derive(Debug, Clone, Copy)]
+pub struct Difference {
+    pub in_redis: SeatChange,
+    pub in_database: SeatChange,
 }
 
 impl Settler {
@@ -228,6 +235,39 @@ impl Settler {
         }
         metrics.unexplained.with_label_values(&[&label]).set(i64::try_from(unexplained).unwrap_or(i64::MAX));
         Ok(repaired)
+    }
+
+    /// Seats of which Redis knows a change that the database lost: in a failover, or because it was restored from a backup.
+    pub async fn differences(&self, event: &Event) -> Result<Vec<Difference>, Error> {
+        // Redis first: the database knows of every change that Redis has heard of.
+        let known = reads::changes(&mut self.stores.redis.get().await?, &event.keys).await?;
+        let latest = db::changes::latest(&mut self.stores.db.get().await?, event.id).await?;
+        let latest: HashMap<SeatNumber, SeatChange> = latest.into_iter().map(|change| (change.seat, change)).collect();
+        let never_sold = |seat| SeatChange { seat, version: 0, state: SeatState::Available, place: Place(0) };
+        let differs = |in_redis: SeatChange| {
+            let in_database = latest.get(&in_redis.seat).copied().unwrap_or_else(|| never_sold(in_redis.seat));
+            let same = in_redis.state == in_database.state
+                && (in_redis.state != SeatState::Sold || in_redis.place == in_database.place);
+            let differs = in_redis.version > in_database.version || in_redis.version == in_database.version && !same;
+            differs.then_some(Difference { in_redis, in_database })
+        };
+        let mut differences: Vec<Difference> = known.into_iter().filter_map(differs).collect();
+        differences.sort_by_key(|difference| difference.in_redis.seat);
+        Ok(differences)
+    }
+
+    /// Makes Redis follow the database where they differ. The seats get a version that is later than both.
+    pub async fn mend(&self, event: &Event, differences: &[Difference]) -> Result<(), Error> {
+        for Difference { in_redis, in_database } in differences {
+            // Odd is sold, even is not: that stays.
+            let version = in_redis.version + 1 + (in_redis.version + 1 - in_database.version).rem_euclid(2);
+            let raised = SeatChange { version, ..*in_database };
+            let mut conn = self.stores.db.get().await?;
+            if db::changes::raise(&mut conn, event.id, in_database, version).await? {
+                self.apply(&mut self.stores.redis.get().await?, event, &[raised]).await?;
+            }
+        }
+        Ok(())
     }
 
     /// The rankings may have lost the last scores of this event's concert.

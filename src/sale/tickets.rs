@@ -12,7 +12,7 @@ use uuid::Uuid;
 use crate::base::error::Error;
 use crate::base::ids::{EventId, OrderId, PersonId, Place, SeatNumber, TicketId};
 use crate::base::paging::{Page, PageOf};
-use crate::base::token::Token;
+use crate::base::token::{Claim, Token};
 use crate::event::Event;
 use crate::event::catalogue::Catalogue;
 use crate::event::snapshot::Standing;
@@ -86,19 +86,11 @@ impl Order {
 
 /// A caller who asks about a ticket: as the place that bought it, or as the person.
 pub struct Buyer {
-    pub tokens: Vec<Token>,
+    /// Unchecked: a ticket knows the token it was bought with, also when such tokens are no longer genuine.
+    pub claims: Vec<Claim>,
     pub person: Option<PersonId>,
     /// The event named in the path, if one is.
     pub event: Option<EventId>,
-}
-
-impl Buyer {
-    fn owns(&self, row: &TicketRow) -> bool {
-        let by_token = |token: Token| token.event().db() == row.event_id && token.place().db() == row.place;
-        let mine = self.tokens.iter().copied().any(by_token)
-            || self.person.is_some_and(|person| row.user_id == Some(person.0));
-        mine && self.event.is_none_or(|event| event.db() == row.event_id)
-    }
 }
 
 impl Tickets {
@@ -279,7 +271,18 @@ impl Tickets {
 
     async fn own_row(&self, buyer: &Buyer, id: TicketId) -> Result<TicketRow, Error> {
         let row = self.stores.query(move |conn| db::tickets::by_id(conn, id).boxed()).await?;
-        row.filter(|row| buyer.owns(row)).ok_or(Error::TicketNotFound)
+        row.filter(|row| self.owns(buyer, row)).ok_or(Error::TicketNotFound)
+    }
+
+    fn owns(&self, buyer: &Buyer, row: &TicketRow) -> bool {
+        let same_place = |claim: Claim| {
+            let token = self.catalogue.known(claim.event())?.verify(claim)?;
+            Some(token.event().db() == row.event_id && token.place().db() == row.place)
+        };
+        let by_token = |claim: &Claim| claim.uuid() == row.queue_token || same_place(*claim).unwrap_or(false);
+        let mine =
+            buyer.claims.iter().any(by_token) || buyer.person.is_some_and(|person| row.user_id == Some(person.0));
+        mine && buyer.event.is_none_or(|event| event.db() == row.event_id)
     }
 
     async fn event_of(&self, row: &TicketRow) -> Result<Arc<Event>, Error> {

@@ -1,4 +1,4 @@
-//! What `zticket` does: serve, migrate, set up concerts, fill a line.
+//! What `zticket` does: serve, migrate, set up concerts, audit and repair, fill a line.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,6 +10,7 @@ use crate::base::error::Error;
 use crate::house::setup::{self, ConcertPlan};
 use crate::server::config::Config;
 use crate::server::fill::{self, Fill};
+use crate::server::repair::{self, Audit};
 use crate::server::run::{self, Background, Server};
 use crate::server::telemetry;
 use crate::store::db::migrate;
@@ -28,6 +29,10 @@ pub enum Command {
         /// The file to read [default: standard input]
         file: Option<PathBuf>,
     },
+    /// Compare Redis with the database, seat by seat
+    Audit(Audit),
+    /// Make a database that was restored from a backup safe to sell from; stop all servers first
+    AfterRestore,
     /// For developers: fill a line fast, print tokens from it, and exit
     Fill(Fill),
 }
@@ -40,6 +45,12 @@ impl Command {
             Self::Migrate => migrate(&config).await.map_err(|error| error.to_string()),
             Self::Seed => seed(&config).await.map_err(|error| error.to_string()),
             Self::AddConcert { file } => add_concert(&config, file).await,
+            Self::Audit(audit) => {
+                repair::audit(&config, &audit, std::io::stdout()).await.map_err(|error| error.to_string())
+            }
+            Self::AfterRestore => {
+                repair::after_restore(&config, std::io::stdout()).await.map_err(|error| error.to_string())
+            }
             Self::Fill(fill) => fill::run(&config, &fill, std::io::stdout()).await.map_err(|error| error.to_string()),
         }
     }

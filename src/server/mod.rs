@@ -5,5 +5,6 @@ pub mod config;
 pub mod fill;
 pub mod loops;
 pub mod parts;
+pub mod repair;
 pub mod run;
 pub mod telemetry;

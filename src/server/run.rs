@@ -74,7 +74,8 @@ fn local_addr(listener: &TcpListener) -> Result<SocketAddr, Error> {
 async fn prepare(parts: &Parts) -> Result<(), Error> {
     let Prepared { ready, mut failed, unfinished } = parts.restorer.prepare_all(LONGEST_PREPARATION).await;
     if let Some(error) = failed.pop() {
-        if ready == 0 {
+        // From an old database nothing is sold, but what is there can be looked at.
+        if ready == 0 && !matches!(error, Error::DatabaseBehind) {
             return Err(error);
         }
         tracing::warn!(events = failed.len() + 1, %error, "not ready in Redis yet, trying again");

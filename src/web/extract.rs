@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 
 use crate::base::error::Error;
 use crate::base::ids::{EventId, PersonId};
-use crate::base::token::Token;
+use crate::base::token::{Claim, Token};
 use crate::event::Event;
 use crate::event::facts::Booking;
 use crate::house::people::IdempotencyKey;
@@ -170,15 +170,19 @@ extract!(Person, |request| person(&request).await?.map(Person).ok_or(NO_KEY));
 extract!(MaybePerson, |request| person(&request).await.map(MaybePerson));
 
 extract!(TicketBuyer, |request| {
-    let tokens = match token_header(&request)? {
-        Some(text) => vec![token(&request, &text).await?.0],
+    let named = named_event(&request)?;
+    let claims = match token_header(&request)? {
+        Some(text) => {
+            let claim = Claim::parse(&text).filter(|claim| named.is_none_or(|named| named == claim.event()));
+            vec![claim.ok_or(Error::TokenNotFound)?]
+        }
         None => Vec::new(),
     };
     let person = person(&request).await?;
-    if tokens.is_empty() && person.is_none() {
+    if claims.is_empty() && person.is_none() {
         return Err(Error::Unauthorized("Send the queue token you bought with, or your API key."));
     }
-    Ok(TicketBuyer(Buyer { tokens, person, event: named_event(&request)? }))
+    Ok(TicketBuyer(Buyer { claims, person, event: named }))
 });
 
 extract!(OnceKey, |request| {

@@ -71,6 +71,22 @@ impl Database {
         parent.execute(&format!("DROP DATABASE {} WITH (FORCE)", self.name())).await
     }
 
+    /// A copy of this one, as a backup. Nobody may be connected.
+    pub async fn back_up(&self) -> Outcome<Self> {
+        let parent = Self { url: self.parent.clone().ok_or("this database is someone else's")?, parent: None };
+        let copy = unused_name("backup");
+        parent.execute(&format!("CREATE DATABASE {copy} TEMPLATE {}", self.name())).await?;
+        parent.made(&copy)
+    }
+
+    /// Puts a backup in place of this one, and everybody's connections are lost. The backup is used up.
+    pub async fn restore(&self, backup: Self) -> Outcome<()> {
+        let parent = Self { url: self.parent.clone().ok_or("this database is someone else's")?, parent: None };
+        let (name, backup) = (self.name(), backup.name());
+        parent.execute(&format!("DROP DATABASE {name} WITH (FORCE)")).await?;
+        parent.execute(&format!("ALTER DATABASE {backup} RENAME TO {name}")).await
+    }
+
     pub fn name(&self) -> &str {
         self.url.rsplit('/').next().unwrap_or_default()
     }

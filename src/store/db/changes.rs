@@ -120,6 +120,25 @@ pub async fn latest(conn: &mut Conn, event: EventId) -> Result<Vec<SeatChange>, 
     Ok(rows.into_iter().filter_map(change).collect())
 }
 
+/// Gives a seat a later version, and its ticket if it is sold, provided that it is still as it was seen. Returns whether it
+/// was.
+pub async fn raise(conn: &mut Conn, event: EventId, seen: &SeatChange, version: i64) -> Result<bool, Error> {
+    let raised = diesel::sql_query(
+        "WITH ticket AS (
+           UPDATE tickets SET seat_version = $4
+           WHERE event_id = $1 AND seat_number = $2 AND seat_version = $3 AND status <> 'CANCELLED'
+         )
+         UPDATE seats SET version = $4 WHERE event_id = $1 AND number = $2 AND version = $3",
+    )
+    .bind::<Integer, _>(event.db())
+    .bind::<Integer, _>(seen.seat.db())
+    .bind::<BigInt, _>(seen.version)
+    .bind::<BigInt, _>(version)
+    .execute(conn)
+    .await?;
+    Ok(raised == 1)
+}
+
 #[derive(QueryableByName)]
 struct SeatRow {
     #[diesel(sql_type = Integer)]

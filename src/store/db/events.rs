@@ -37,6 +37,8 @@ pub struct EventRow {
     pub title: String,
     pub on_sale: bool,
     pub salt: Uuid,
+    /// First place that was never handed to Redis.
+    pub ceiling: i64,
     pub concert_id: Option<i32>,
     pub starts_at: Option<DateTime<Utc>>,
     pub cancel_until: Option<DateTime<Utc>>,
@@ -139,7 +141,8 @@ pub async fn furnish(conn: &mut Conn, event: i32, layout: &Layout) -> Result<(),
 
 /// Fetches a block of places for Redis. The newest block is fetched again if none of its places was given out and Redis
 /// does not have it (`known_end` is the end of the block that Redis, or a copy of it, has). Otherwise the next `size`
-/// places are taken, which were never handed out before; fewer or none where the last place is near.
+/// places are taken, which were never handed out before; fewer or none where the last place is near. A database that
+/// knows of fewer places than Redis hands out none: they would be given out twice.
 pub async fn fetch_block(conn: &mut Conn, event: EventId, known_end: i64, size: i64) -> Result<Block, Error> {
     // On the right-hand side, columns have their old values.
     let again = "(NOT block_used AND block_end = ceiling AND block_start >= $2)";
@@ -150,14 +153,15 @@ pub async fn fetch_block(conn: &mut Conn, event: EventId, known_end: i64, size: 
            ceiling = CASE WHEN {again} THEN ceiling ELSE least(ceiling + $3, {PLACES}) END,
            block_fetch = CASE WHEN {again} THEN block_fetch + 1 ELSE 1 END,
            block_used = false
-         WHERE id = $1 RETURNING block_start, block_end, block_fetch"
+         WHERE id = $1 AND ceiling >= $2 RETURNING block_start, block_end, block_fetch"
     );
-    Ok(diesel::sql_query(sql)
+    let block = diesel::sql_query(sql)
         .bind::<Integer, _>(event.db())
         .bind::<BigInt, _>(known_end)
         .bind::<BigInt, _>(size)
         .get_result(conn)
-        .await?)
+        .await;
+    block.optional()?.ok_or(Error::DatabaseBehind)
 }
 
 /// Records that places of a block are given out, so that it is never fetched again. `false`: they may not be, because the
@@ -207,4 +211,25 @@ pub async fn park(conn: &mut Conn, event: EventId, next: Option<i64>) -> Result<
     let other = events::parked.is_distinct_from(next);
     diesel::update(events::table.find(event.db()).filter(other)).set(events::parked.eq(next)).execute(conn).await?;
     Ok(())
+}
+
+/// After the database was restored from a backup: tokens signed until now are no longer genuine, and places are handed out
+/// from `known_end` on, above everything that Redis has seen. Returns from where.
+pub async fn begin_anew(conn: &mut Conn, event: EventId, known_end: i64) -> Result<i64, Error> {
+    let row: Ceiling = diesel::sql_query(
+        "UPDATE events SET salt = gen_random_uuid(), ceiling = greatest(ceiling, $2), undecided = greatest(ceiling, $2),
+           block_start = greatest(ceiling, $2), block_end = greatest(ceiling, $2), block_used = true, parked = NULL
+         WHERE id = $1 RETURNING ceiling",
+    )
+    .bind::<Integer, _>(event.db())
+    .bind::<BigInt, _>(known_end)
+    .get_result(conn)
+    .await?;
+    Ok(row.ceiling)
+}
+
+#[derive(QueryableByName)]
+struct Ceiling {
+    #[diesel(sql_type = BigInt)]
+    ceiling: i64,
 }

@@ -105,6 +105,7 @@ fn how_it_went(order: &NewOrder, rows: &HashMap<Uuid, AnswerRow>) -> Sold {
             status: "PAID".to_owned(),
             sold_at: *sold_at,
             cancelled_at: None,
+            queue_token: order.token,
         }),
         _ => None,
     };

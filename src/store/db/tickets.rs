@@ -26,6 +26,8 @@ pub struct TicketRow {
     pub status: String,
     pub sold_at: DateTime<Utc>,
     pub cancelled_at: Option<DateTime<Utc>>,
+    /// The token it was bought with.
+    pub queue_token: Uuid,
 }
 
 #[diesel::dsl::auto_type]
@@ -48,6 +50,7 @@ fn columns() -> _ {
         tickets::status,
         tickets::sold_at,
         tickets::cancelled_at,
+        tickets::queue_token,
     )
 }
 

@@ -9,7 +9,7 @@ use redis::{FromRedisValue, InfoDict, Pipeline, RedisError, Value};
 
 use crate::base::error::Error;
 use crate::base::ids::{ConcertId, Fetched, Place, SeatNumber};
-use crate::base::seat::SeatState;
+use crate::base::seat::{SeatChange, SeatState};
 use crate::store::redis::keys::{Key, Keys};
 use crate::store::redis::scripts;
 
@@ -185,6 +185,23 @@ pub async fn seats(
     let mut replies = Replies::of(&pipe, conn, keys).await?;
     let (states, versions): (Vec<u8>, HashMap<u32, i64>) = (replies.next()?, replies.next()?);
     Ok((states_of(&states), versions.into_iter().map(|(seat, version)| (SeatNumber(seat), version)).collect()))
+}
+
+/// The latest change of every seat that Redis ever heard of: sold to a place, or not sold.
+pub async fn changes(conn: &mut impl ConnectionLike, keys: &Keys) -> Result<Vec<SeatChange>, Error> {
+    let mut pipe = redis::pipe();
+    pipe.atomic().get(keys.get(Key::Seats)).hgetall(keys.get(Key::Versions)).hgetall(keys.get(Key::Owners));
+    let mut replies = Replies::of(&pipe, conn, keys).await?;
+    let states = states_of(&replies.next::<Vec<u8>>()?);
+    let (versions, owners): (HashMap<u32, i64>, HashMap<u32, u32>) = (replies.next()?, replies.next()?);
+    let change = |(seat, version): (u32, i64)| {
+        let seat = SeatNumber(seat);
+        let sold = states.get(seat.index()?) == Some(&SeatState::Sold);
+        let state = if sold { SeatState::Sold } else { SeatState::Available };
+        let place = Place(owners.get(&seat.0).copied().filter(|_| sold).unwrap_or(0));
+        Some(SeatChange { seat, version, state, place })
+    };
+    Ok(versions.into_iter().filter_map(change).collect())
 }
 
 /// The first concerts of a ranking with their scores, best first. `None`: the ranking is not in Redis.

@@ -63,6 +63,8 @@ scripts! {
         -> "SETTLED" | "UNREADY";
     EventRestore = "5_event_restore" [Meta Line Policy Back Passes Limits Seats Owners Versions HoldEnds Held Tmp
         Pulse0 Pulse1 Pulse2 Pulse3 Pulse4] -> "RESTORED" | "PRESENT";
+    EventForget = "5_event_forget" [Meta Line Policy Back Passes Limits Seats Owners Versions HoldEnds Held Members Tmp
+        Pulse0 Pulse1 Pulse2 Pulse3 Pulse4] -> "FORGOTTEN" | "MOVED";
     PolicySet = "policy_set" [Meta Line Policy] -> "OK" | "REFUSED" | "UNREADY";
     EventRead = "event_read" [Meta Line Policy Back Passes Limits Seats Owners Versions HoldEnds Held] -> "READ";
     RankingSet = "ranking_set" [Ranking AsOf] -> "RANKED";
@@ -293,6 +295,16 @@ impl Scripts {
         match reply.word() {
             "RESTORED" => Ok(Restore::Restored),
             "PRESENT" => Ok(Restore::Present),
+            _ => Err(reply.unknown()),
+        }
+    }
+
+    /// Deletes an event whose last block ends at `end` or before. `false`: Redis has handed out places beyond that.
+    pub async fn forget(&self, conn: &mut impl ConnectionLike, keys: &Keys, end: i64) -> Result<bool, Error> {
+        let reply = self.call(conn, Verb::EventForget, keys, |call| call.arg(end)).await?;
+        match reply.word() {
+            "FORGOTTEN" => Ok(true),
+            "MOVED" => Ok(false),
             _ => Err(reply.unknown()),
         }
     }

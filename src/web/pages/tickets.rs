@@ -22,7 +22,7 @@ struct Look {
 
 impl Visit {
     async fn buyer(&self) -> Result<Buyer, Error> {
-        Ok(Buyer { tokens: self.tokens().await?, person: self.person().await?, event: None })
+        Ok(Buyer { claims: self.claims(), person: self.person().await?, event: None })
     }
 }
 

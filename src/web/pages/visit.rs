@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use crate::base::error::Error;
 use crate::base::ids::{EventId, PersonId};
-use crate::base::token::Token;
+use crate::base::token::{Claim, Token};
 use crate::event::Event;
 use crate::web::extract;
 use crate::web::limits::{Limits, Rate};
@@ -114,11 +114,10 @@ impl Visit {
         Some((event.token(token)?, rank))
     }
 
-    /// All places this browser has or had.
-    pub async fn tokens(&self) -> Result<Vec<Token>, Error> {
-        let cookies = cookies(&self.request);
-        let places = cookies.iter().filter(|(name, _)| name.starts_with(PLACE)).take(MOST_PLACES);
-        self.site().catalogue.tokens(places.map(|(_, value)| read_place(value).0)).await
+    /// All places this browser has or had, unchecked.
+    pub fn claims(&self) -> Vec<Claim> {
+        let places = cookies(&self.request).into_iter().filter(|(name, _)| name.starts_with(PLACE));
+        places.filter_map(|(_, value)| Claim::parse(read_place(&value).0)).take(MOST_PLACES).collect()
     }
 
     /// A cookie hidden from scripts, not sent along from other sites, and kept to https if the page came by it.

@@ -204,3 +204,19 @@ async fn after_a_restore_the_sweep_starts_with_a_full_ttl() {
     assert_eq!(event.meta("waiting").await, 0);
     event.check().await;
 }
+
+#[tokio::test]
+async fn an_event_is_forgotten_as_a_whole_unless_it_handed_out_more_places() {
+    let event = Fixture::new().await;
+    let visitors = event.inside(2).await;
+    event.held(visitors[0], &[1]).await;
+    event.entered(5).await;
+    let forget = async |end| event.scripts.forget(&mut event.conn(), &event.keys, end).await.unwrap();
+    let dump = event.dump().await;
+    assert!(!forget(BLOCK - 1).await, "a server fetched another block meanwhile");
+    assert_eq!(event.dump().await, dump);
+    assert!(forget(BLOCK).await);
+    let keys: Vec<String> = redis::cmd("KEYS").arg("*").query_async(&mut event.conn()).await.unwrap();
+    assert_eq!(keys, Vec::<String>::new());
+    assert!(forget(0).await, "again is fine");
+}
