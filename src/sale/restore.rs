@@ -32,6 +32,8 @@ const GRACE: Duration = Duration::from_secs(3);
 /// How long to try before giving up.
 const LONGEST_TRY: Duration = Duration::from_secs(8);
 const RETRY: Duration = Duration::from_millis(100);
+/// A repair takes a second at most. A server that takes longer is frozen, and another one takes over.
+const LONGEST_REPAIR: Duration = Duration::from_secs(4);
 /// A block with less room than this is replaced: one call takes up to 511 places.
 const ROOM: i64 = 1024;
 /// A block that was used up is followed by one this many times as large.
@@ -70,6 +72,14 @@ enum KnownBlock {
     Used(Fetched),
     /// Places of this block must not be given out: it was fetched again or replaced.
     Refused(Fetched),
+}
+
+/// How long an attempt has been at it.
+#[derive(Default)]
+struct Waits {
+    started: Option<Instant>,
+    /// Since when another server has had the right to repair.
+    other_since: Option<Instant>,
 }
 
 /// How far making all events ready has come.
@@ -129,15 +139,15 @@ impl Restorer {
     }
 
     async fn make_ready(&self, event: &Event, hurry: &Hurry) -> Result<(), Error> {
-        let mut started = None;
+        let mut waits = Waits::default();
         while self.look(event).await? != Condition::Fine {
             let turn = self.attempts.turn(hurry).await?;
-            let started = *started.get_or_insert_with(Instant::now);
+            let started = *waits.started.get_or_insert_with(Instant::now);
             // After the last turn the event is looked at once more: it may have become ready late.
             if started.elapsed() > LONGEST_TRY {
                 return Err(Error::Unready);
             }
-            let repaired = self.repair_alone(event, started).await?;
+            let repaired = self.repair_alone(event, started, &mut waits.other_since).await?;
             drop(turn);
             if !repaired {
                 tokio::time::sleep(RETRY).await;
@@ -146,9 +156,22 @@ impl Restorer {
         Ok(())
     }
 
-    /// `false`: another server is at it, or should be.
-    async fn repair_alone(&self, event: &Event, started: Instant) -> Result<bool, Error> {
-        let Some(mut alone) = Alone::with(&self.stores.db, event.id).await? else { return Ok(false) };
+    /// `false`: another server is at it, or should be. `other_since`: since when another one is.
+    async fn repair_alone(
+        &self,
+        event: &Event,
+        started: Instant,
+        other_since: &mut Option<Instant>,
+    ) -> Result<bool, Error> {
+        let Some(mut alone) = Alone::with(&self.stores.db, event.id).await? else {
+            if other_since.get_or_insert_with(Instant::now).elapsed() > LONGEST_REPAIR {
+                tracing::warn!(event = %event.id, "another server does not finish its repair: taking over");
+                db::locks::oust(&self.stores.db, event.id).await?;
+                *other_since = None;
+            }
+            return Ok(false);
+        };
+        *other_since = None;
         let repaired = self.repair(event, &mut alone, started).await?;
         alone.give_back().await?;
         Ok(repaired)

@@ -7,6 +7,7 @@ use std::time::Duration;
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 use zticket::server::run::Background;
+use zticket::store::db::locks::Alone;
 use zticket::store::redis::keys::Key;
 use zticket_testkit::{Redis, eventually};
 
@@ -288,6 +289,17 @@ async fn a_server_leaves_the_restore_to_one_with_a_newer_snapshot() {
     let line: Ranks = app.redis.connect().await.unwrap().get(app.key(Key::Line)).await.unwrap();
     assert!(line.has(late.place().0), "a visitor who came after the older snapshot is in line without a poll");
     other.stop().await;
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_froze_in_the_middle_of_a_repair_does_not_hold_up_the_others() {
+    let app = TestApp::by_hand(|_| {}).await;
+    let frozen = Alone::with(&app.parts().stores.db, app.event().id).await.unwrap().unwrap();
+    let _: () = redis::cmd("FLUSHALL").query_async(&mut app.redis.connect().await.unwrap()).await.unwrap();
+    ready(&app).await;
+    assert!(frozen.give_back().await.is_err(), "it lost the right to repair");
+    app.enter().await;
     app.finish().await;
 }
 

@@ -22,7 +22,7 @@ pub struct Alone {
 impl Alone {
     /// `None`: another server is at it.
     pub async fn with(pool: &Pool, event: EventId) -> Result<Option<Self>, Error> {
-        let key = i64::from(event.get()) | (0x7a74 << 32);
+        let key = key(event);
         let mut alone = Self { conn: Some(pool.get().await?), key };
         Ok(if try_lock(alone.conn()?, key).await? { Some(alone) } else { None })
     }
@@ -38,6 +38,25 @@ impl Alone {
         drop(self.conn.take());
         Ok(())
     }
+}
+
+/// Closes the connection of whichever server has that right. For one that is frozen: its connection stays open, and nobody
+/// else could repair. What it may still send when it wakes up changes nothing.
+pub async fn oust(pool: &Pool, event: EventId) -> Result<(), Error> {
+    diesel::sql_query(
+        "SELECT pg_terminate_backend(pid) FROM pg_locks
+         WHERE locktype = 'advisory' AND granted AND pid <> pg_backend_pid()
+           AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+           AND classid::bigint = $1 >> 32 AND objid::bigint = $1 & 4294967295 AND objsubid = 1",
+    )
+    .bind::<BigInt, _>(key(event))
+    .execute(&mut pool.get().await?)
+    .await?;
+    Ok(())
+}
+
+fn key(event: EventId) -> i64 {
+    i64::from(event.get()) | (0x7a74 << 32)
 }
 
 impl Drop for Alone {
