@@ -1,6 +1,6 @@
 #!lua
 -- line_block: store a fresh block of places, bound to this life of Redis.
--- version 3 | stage 1 | writes | O(1); O(line) in a new life
+-- version 4 | stage 1 | writes | O(1); O(line) in a new life
 --
 -- A new life begins when Redis restarts from a file or a replica is promoted. This Redis may then have missed the
 -- last places that were given out. They become the gap: a visitor who proves a place in the gap gets it back.
@@ -13,22 +13,29 @@
 -- KEYS 6 pulse:2   bitmap
 -- KEYS 7 pulse:3   bitmap
 -- KEYS 8 pulse:4   bitmap
+-- KEYS 9 members   hash    person: the place taken last
 -- ARGV 1 start     int     first place of the block
 -- ARGV 2 end       int     first place after it
 -- ARGV 3 fetch     int     how often the database handed it out
--- ARGV 4 gap_wait  int     ms until admission may reach the gap; -1: nothing was lost, no gap
+-- ARGV 4 why       text    used_up: the last block is; new_life: Redis began one; refused: the places of the last block
+--                          may belong to others, because the database handed it out again
+-- ARGV 5 gap_wait  int     ms until admission may reach the gap
+-- ARGV 6 parked    int     the next place when all servers stopped cleanly: if it is still the next, no place was lost
 --
 -- REPLY OK        stored, or not needed: a block that is not ahead of the last one is dropped, never reused
+-- REPLY STALE     Redis began a new life in the meantime: nothing was stored
 -- REPLY UNREADY   the event is not here, or only a part of it
 --
 -- KEEPS blocks only move forward
 
 local META, LINE, BACK = unpack(KEYS)
-local PULSES = { unpack(KEYS, 4) }
-local start, stop, fetch, gap_wait = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
-local last_now, skew, waiting, block_life, next_place, block_end, slice, gap_from, gap_to, base =
+local PULSES = { unpack(KEYS, 4, 8) }
+local MEMBERS = unpack(KEYS, 9)
+local start, stop, fetch = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
+local why, gap_wait, parked = ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
+local last_now, skew, waiting, block_life, next_place, block_end, slice, gap_from, gap_to, base, block =
   unpack(redis.call('HMGET', META,
-    'now', 'skew', 'waiting', 'life', 'next', 'end', 'slice', 'gap_from', 'gap_to', 'base'))
+    'now', 'skew', 'waiting', 'life', 'next', 'end', 'slice', 'gap_from', 'gap_to', 'base', 'block'))
 
 -- shared: readiness
 -- An event is ready if it knows how many people wait and, if anyone does, has a line.
@@ -65,18 +72,34 @@ end
 -- Redis takes a new replication id when it restarts and when a replica is promoted.
 local life = string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
 
-if life ~= block_life and gap_wait >= 0 then
+if life ~= block_life and why ~= 'new_life' then return { 'STALE' } end
+
+-- The first place that may be lost: after a new life the next one, unless it is known that none was given out since. Of a
+-- refused block every place may have been given out by others, and those given out here were told to nobody.
+local lost_from
+if why == 'refused' then
+  lost_from = math.max(tonumber(block) or 0, tonumber(base))
+elseif life ~= block_life and parked ~= next_place then
+  lost_from = next_place
+end
+if lost_from then
   base, gap_from, gap_to = tonumber(base), tonumber(gap_from), tonumber(gap_to)
-  local lost_from = next_place
-  if gap_to > 0 then lost_from = math.min(lost_from, gap_from) end
   -- Two losses become one gap. This Redis knows the places it gave out in between, so they may not return.
-  if gap_to > 0 and gap_to < next_place then set_run(BACK, gap_to - base, next_place - base - 1) end
+  if gap_to > 0 and gap_to < lost_from then set_run(BACK, gap_to - base, lost_from - base - 1) end
+  if gap_to > 0 then lost_from = math.min(lost_from, gap_from) end
   redis.call('HSET', META, 'gap_from', lost_from, 'gap_to', start, 'gap_opens', now + gap_wait, 'gap_turns', 0)
   redis.call('HINCRBY', META, 'restores', 1)
   -- Recent pulses may be lost too. Everyone in the line counts as present, or the first to poll would overtake.
   if waiting > 0 then
     local pulse = PULSES[slice + 1]
     redis.call('BITOP', 'OR', pulse, pulse, LINE)
+  end
+end
+if why == 'refused' then
+  local members = redis.call('HGETALL', MEMBERS)
+  for i = 1, #members, 2 do
+    local person, place = members[i], tonumber(members[i + 1])
+    if place >= (tonumber(block) or 0) then redis.call('HDEL', MEMBERS, person) end
   end
 end
 -- What is left of the old block is skipped, so that every place given out belongs to the block named in the reply.

@@ -18,6 +18,29 @@ need_cargo() {
   fi
 }
 
+# install_debian WHAT PACKAGE...: installs Debian's packages for WHAT, if it has the
+# rights to.
+install_debian() {
+  local sudo='' what=$1
+  shift
+  have apt-get && [ -e /etc/debian_version ] || return 1
+  if [ "$(id -u)" != 0 ]; then
+    sudo -n true 2>/dev/null || return 1
+    sudo='sudo -n'
+  fi
+  echo "$what: installing Debian's packages: $*" >&2
+  apt() {
+    # shellcheck disable=SC2086 # two words or none
+    $sudo env DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1 \
+      apt-get -o DPkg::Lock::Timeout=300 "$@" </dev/null >>".services/$what-install.log" 2>&1
+  }
+  : >".services/$what-install.log"
+  apt install -y --no-install-recommends "$@" || { apt update && apt install -y --no-install-recommends "$@"; } || {
+    tail -n 15 ".services/$what-install.log" >&2
+    return 1
+  }
+}
+
 # Reads NAME=value lines. Variables that are already set keep their value.
 load_env_file() {
   local line name value

@@ -43,7 +43,8 @@ impl Programs {
 async fn redis(files: &Path) -> Outcome<Redis> {
     // Rewriting the file in the middle of a run would slow down one side.
     let more = ["--auto-aof-rewrite-percentage", "0"].map(str::to_owned).to_vec();
-    Redis::single(Options { tcp: true, append_only: true, folder: Some(files.to_owned()), more }).await
+    Redis::single(Options { tcp: true, append_only: true, folder: Some(files.to_owned()), more, ..Options::default() })
+        .await
 }
 
 /// A server of either kind, ready to be asked.

@@ -1,6 +1,7 @@
 //! Compares the stores with the answers visitors got: the database all the time, Redis at the end.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use redis::AsyncCommands;
@@ -9,6 +10,7 @@ use zticket::base::ids::EventId;
 use zticket::store::redis::keys::{Key, Keys};
 use zticket_testkit::Outcome;
 
+use crate::faults;
 use crate::sql::{self, TicketRow};
 use crate::world::{End, Rule, Story, Told, World, lock};
 
@@ -26,6 +28,7 @@ pub async fn told_is_true(world: &World) -> Outcome<()> {
     // Read first: answers that come later need not be in the rows.
     let told: Vec<(i32, u32, Told)> = lock(&world.stories)
         .iter()
+        .filter(|story| !world.is_void(lock(story).began))
         .flat_map(|story| {
             let story = lock(story);
             let (event, place) = (story.event, story.place);
@@ -64,7 +67,7 @@ pub async fn nothing_else(world: &World) -> Outcome<()> {
             continue;
         };
         let story = lock(story);
-        if uncertain(&story) {
+        if uncertain(world, &story) {
             continue;
         }
         let told = story.tickets.iter().find(|ticket| ticket.id == row.id);
@@ -78,7 +81,7 @@ pub async fn nothing_else(world: &World) -> Outcome<()> {
     let balances: HashMap<Uuid, i64> = balances.into_iter().map(|row| (row.id, row.balance)).collect();
     for story in stories.values() {
         let story = lock(story);
-        let Some(user) = story.user.filter(|_| !uncertain(&story)) else { continue };
+        let Some(user) = story.user.filter(|_| !uncertain(world, &story)) else { continue };
         let paid: i64 = story.tickets.iter().filter(|ticket| !ticket.cancelled).map(|ticket| ticket.price).sum();
         let (expected, found) = (story.charged - paid, balances.get(&user).copied());
         if found != Some(expected) {
@@ -89,7 +92,7 @@ pub async fn nothing_else(world: &World) -> Outcome<()> {
     }
     for story in stories.values() {
         let story = lock(story);
-        if matches!(story.end, None | Some(End::StillWaiting)) {
+        if matches!(story.end, None | Some(End::StillWaiting)) && !world.is_void(story.began) {
             let what = format!("place {} of event {} was still waiting at the end", story.place, story.event);
             world.violated(Rule::PollingGetsIn, what);
         }
@@ -97,9 +100,25 @@ pub async fn nothing_else(world: &World) -> Outcome<()> {
     Ok(())
 }
 
-/// A visitor who did not wait for an answer, or was cut off by the end of the run.
-fn uncertain(story: &Story) -> bool {
-    matches!(story.end, None | Some(End::Vanished | End::StillWaiting))
+/// A visitor who did not wait for an answer, was cut off by the end of the run, or came before a backup was restored.
+fn uncertain(world: &World, story: &Story) -> bool {
+    world.is_void(story.began) || matches!(story.end, None | Some(End::Vanished | End::StillWaiting | End::Voided))
+}
+
+/// A repair takes a small block of places at most, and blocks grow only with the people who use them up.
+pub async fn places(world: &World) -> Outcome<()> {
+    const SMALLEST: i64 = 1 << 14;
+    let ceilings = world.stage.db.numbers("SELECT ceiling AS n FROM events").await?;
+    let joins = i64::try_from(world.counts.joins.load(Relaxed))?;
+    let losses = i64::try_from(lock(&world.faults_done).iter().filter(|done| faults::loses(done.name)).count())?;
+    // A block is four times as large as the one that was used up before it. A loss costs what is left of a block, and the
+    // new block that follows.
+    let most = 5 * joins + 2 * SMALLEST * (losses + 2);
+    for ceiling in ceilings.into_iter().filter(|ceiling| *ceiling > most) {
+        let what = format!("{ceiling} places were handed out after {joins} requests to join and {losses} losses");
+        world.violated(Rule::PlacesFollowPeople, what);
+    }
+    Ok(())
 }
 
 /// Waits until everything is settled and every hold has ended, then compares.

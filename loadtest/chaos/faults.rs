@@ -3,69 +3,108 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use zticket_testkit::Outcome;
+use zticket_testkit::{Outcome, Refusal};
 
 use crate::stage::QUEUE_TTL;
-use crate::world::{Rule, Target, World, lock};
+use crate::world::{Done, Rule, Target, World, lock};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Kind {
-    KillServer,
-    FreezeServer,
-    RestartServer,
-    KillRedis,
-    WipeRedis,
-    FreezeRedis,
-    CutRedis,
-    StallRedis,
-    CrashPostgres,
-    CutPostgres,
-    StallPostgres,
-    LoseAllMemory,
+macro_rules! kinds {
+    ($( $kind:ident $name:literal, )*) => {
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+        pub enum Kind { $( $kind, )* }
+
+        impl Kind {
+            pub const ALL: &[Self] = &[$( Self::$kind, )*];
+
+            pub fn name(self) -> &'static str {
+                match self { $( Self::$kind => $name, )* }
+            }
+        }
+    };
 }
 
-impl Kind {
-    pub const ALL: [Self; 12] = [
-        Self::KillServer,
-        Self::FreezeServer,
-        Self::RestartServer,
-        Self::KillRedis,
-        Self::WipeRedis,
-        Self::FreezeRedis,
-        Self::CutRedis,
-        Self::StallRedis,
-        Self::CrashPostgres,
-        Self::CutPostgres,
-        Self::StallPostgres,
-        Self::LoseAllMemory,
-    ];
+kinds! {
+    KillServer "server killed (SIGKILL)",
+    FreezeServer "server frozen past every deadline (SIGSTOP)",
+    RestartServer "server restarted cleanly (SIGTERM)",
+    KillRedis "Redis killed, back with its file",
+    WipeRedis "Redis killed, back with nothing",
+    FreezeRedis "Redis frozen",
+    CutRedis "connections to Redis cut",
+    StallRedis "connections to Redis stalled",
+    FillRedis "Redis full",
+    LockRedis "Redis read-only",
+    IsolateRedis "Redis without its replicas",
+    SpoilRedis "Redis unable to save",
+    PromoteReplica "lagging replica of Redis promoted",
+    StepClock "clock of Redis stepped",
+    FreezeRepair "Redis wiped, and a server frozen while it repairs",
+    CrashPostgres "PostgreSQL crashed",
+    CutPostgres "connections to PostgreSQL cut",
+    StallPostgres "connections to PostgreSQL stalled",
+    SlowDisk "PostgreSQL slow to commit",
+    LoseAllMemory "all servers and Redis killed, nothing left but PostgreSQL",
+    RestoreBackup "database restored from a backup",
+}
 
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::KillServer => "server killed (SIGKILL)",
-            Self::FreezeServer => "server frozen past every deadline (SIGSTOP)",
-            Self::RestartServer => "server restarted cleanly (SIGTERM)",
-            Self::KillRedis => "Redis killed, back with its file",
-            Self::WipeRedis => "Redis killed, back with nothing",
-            Self::FreezeRedis => "Redis frozen",
-            Self::CutRedis => "connections to Redis cut",
-            Self::StallRedis => "connections to Redis stalled",
-            Self::CrashPostgres => "PostgreSQL crashed",
-            Self::CutPostgres => "connections to PostgreSQL cut",
-            Self::StallPostgres => "connections to PostgreSQL stalled",
-            Self::LoseAllMemory => "all servers and Redis killed, nothing left but PostgreSQL",
-        }
-    }
+/// Whether a fault of this name may cost a block of places: Redis begins a new life, or loses everything.
+pub fn loses(name: &str) -> bool {
+    use Kind::{FreezeRepair, KillRedis, LockRedis, LoseAllMemory, PromoteReplica, RestoreBackup, WipeRedis};
+    let losing = [KillRedis, WipeRedis, LockRedis, PromoteReplica, FreezeRepair, LoseAllMemory, RestoreBackup];
+    losing.iter().any(|kind| kind.name() == name)
 }
 
 /// Breaks one thing after another until the time is over, then waits until everything is repaired. One server and one
-/// service are broken at a time.
+/// service are broken at a time, and once in a run the database is replaced by a backup.
 pub async fn run(world: Arc<World>, seed: u64, only: Vec<Kind>, until: Instant) -> Outcome<()> {
-    let kinds = if only.is_empty() { Kind::ALL.to_vec() } else { only };
+    let mut kinds = if only.is_empty() { Kind::ALL.to_vec() } else { only };
+    if !world.stage.has_clock() && kinds.contains(&Kind::StepClock) {
+        eprintln!("chaos: clocks are not stepped: libfaketime is missing (Debian: apt-get install faketime)");
+        kinds.retain(|kind| *kind != Kind::StepClock);
+    }
+    // It sends everyone away, so a short run has it only if it is asked for.
+    let long = until.saturating_duration_since(Instant::now()) >= Duration::from_secs(60);
+    let backup = kinds.contains(&Kind::RestoreBackup) && (long || kinds.len() == 1);
+    kinds.retain(|kind| *kind != Kind::RestoreBackup);
     let of_servers = |kind: &Kind| matches!(kind, Kind::KillServer | Kind::FreezeServer | Kind::RestartServer);
     let (servers, services): (Vec<Kind>, Vec<Kind>) = kinds.into_iter().partition(of_servers);
-    tokio::try_join!(one_by_one(&world, seed, servers, until), one_by_one(&world, !seed, services, until))?;
+    tokio::try_join!(one_by_one(&world, seed, servers, until), one_by_one(&world, !seed, services, until), async {
+        if backup { back_up_and_restore(&world, until).await } else { Ok(()) }
+    },)?;
     Ok(())
+}
+
+/// Makes a backup a third into the run, and goes back to it a little later. Sales in between are lost, and so is everyone's
+/// token; from then on everything must hold as before.
+async fn back_up_and_restore(world: &Arc<World>, until: Instant) -> Outcome<()> {
+    let time = until.saturating_duration_since(Instant::now());
+    tokio::time::sleep(time / 3).await;
+    let backup = {
+        let _alone = world.calm.write().await;
+        world.stage.back_up().await?
+    };
+    tokio::time::sleep((time / 10).min(Duration::from_secs(20))).await;
+    let _alone = world.calm.write().await;
+    let name = Kind::RestoreBackup.name();
+    world.say(name);
+    let (began, faults) = (Instant::now(), hurt(world, everything(world)));
+    for at in 0..world.stage.server_count() {
+        world.stage.kill_server(at).await;
+    }
+    world.void_all();
+    world.stage.restore(backup).await?;
+    faults.into_iter().for_each(|fault| world.healed(fault));
+    lock(&world.faults_done).push(Done { name, began, ended: Instant::now() });
+    world.say(&format!("over: {name}"));
+    Ok(())
+}
+
+fn everything(world: &World) -> Vec<Target> {
+    (0..world.stage.server_count()).map(Target::Server).chain([Target::Redis, Target::Postgres]).collect()
+}
+
+fn hurt(world: &World, targets: Vec<Target>) -> Vec<usize> {
+    targets.into_iter().map(|target| world.hurt(target)).collect()
 }
 
 async fn one_by_one(world: &Arc<World>, seed: u64, kinds: Vec<Kind>, until: Instant) -> Outcome<()> {
@@ -83,17 +122,22 @@ async fn one_by_one(world: &Arc<World>, seed: u64, kinds: Vec<Kind>, until: Inst
         }
         let Some(kind) = deck.pop() else { continue };
         // A long fault does not start when little time is left.
-        let needed =
-            if kind == Kind::FreezeServer { QUEUE_TTL + Duration::from_secs(3) } else { Duration::from_secs(3) };
+        let needed = match kind {
+            Kind::FreezeServer => QUEUE_TTL + Duration::from_secs(3),
+            Kind::FreezeRepair | Kind::SlowDisk => Duration::from_secs(8),
+            _ => Duration::from_secs(3),
+        };
         if Instant::now() + needed > until {
-            if Instant::now() > until || kind != Kind::FreezeServer {
+            if Instant::now() + Duration::from_secs(3) > until {
                 return Ok(());
             }
             continue;
         }
+        let _shared = world.calm.read().await;
         world.say(kind.name());
-        *lock(&world.faults_done).entry(kind.name()).or_default() += 1;
+        let began = Instant::now();
         strike(world, kind, &mut rng).await?;
+        lock(&world.faults_done).push(Done { name: kind.name(), began, ended: Instant::now() });
     }
 }
 
@@ -103,11 +147,12 @@ async fn strike(world: &Arc<World>, kind: Kind, rng: &mut fastrand::Rng) -> Outc
     let a_while = Duration::from_millis(rng.u64(200..3000));
     let targets = match kind {
         Kind::KillServer | Kind::FreezeServer | Kind::RestartServer => vec![Target::Server(at)],
-        Kind::CrashPostgres | Kind::CutPostgres | Kind::StallPostgres => vec![Target::Postgres],
+        Kind::CrashPostgres | Kind::CutPostgres | Kind::StallPostgres | Kind::SlowDisk => vec![Target::Postgres],
+        Kind::FreezeRepair => vec![Target::Server(at), Target::Redis],
         Kind::LoseAllMemory => (0..stage.server_count()).map(Target::Server).chain([Target::Redis]).collect(),
         _ => vec![Target::Redis],
     };
-    let faults: Vec<usize> = targets.into_iter().map(|target| world.hurt(target)).collect();
+    let faults = hurt(world, targets);
     match kind {
         Kind::KillServer => {
             stage.kill_server(at).await;
@@ -128,6 +173,25 @@ async fn strike(world: &Arc<World>, kind: Kind, rng: &mut fastrand::Rng) -> Outc
         Kind::KillRedis => stage.kill_redis(a_while, false).await?,
         Kind::WipeRedis => stage.kill_redis(a_while, true).await?,
         Kind::FreezeRedis => stage.freeze_redis(a_while).await?,
+        Kind::FillRedis => stage.refuse_writes(Refusal::Full, a_while).await?,
+        Kind::LockRedis => stage.refuse_writes(Refusal::ReadOnly, a_while).await?,
+        Kind::IsolateRedis => stage.refuse_writes(Refusal::NoReplicas, a_while).await?,
+        Kind::SpoilRedis => stage.refuse_writes(Refusal::CannotSave, a_while).await?,
+        Kind::PromoteReplica => stage.promote_replica(a_while).await?,
+        Kind::StepClock => {
+            let seconds = rng.choice([-40, -3, 3, 40]).unwrap_or(3);
+            stage.step_clock(seconds, a_while).await?;
+        }
+        Kind::FreezeRepair => {
+            stage.kill_redis(Duration::ZERO, true).await?;
+            tokio::time::sleep(Duration::from_millis(rng.u64(..200))).await;
+            stage.freeze_server(at, true).await?;
+            tokio::time::sleep(Duration::from_secs(6)).await;
+            stage.freeze_server(at, false).await?;
+        }
+        Kind::SlowDisk => stage.slow_commits(a_while * 2).await?,
+        // At a time of its own.
+        Kind::RestoreBackup => {}
         Kind::CutRedis => stage.redis_wire.cut(),
         Kind::CutPostgres => stage.postgres_wire.cut(),
         Kind::StallRedis | Kind::StallPostgres => {

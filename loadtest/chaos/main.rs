@@ -9,6 +9,7 @@
 mod checks;
 mod faults;
 mod observer;
+mod recovery;
 mod sabotage;
 mod sql;
 mod stage;
@@ -29,8 +30,9 @@ use visitors::Visitor;
 use world::{End, Rule, World, lock};
 use zticket_testkit::Outcome;
 
-/// How long after the last fault everyone has to finish.
-const DRAIN: Duration = Duration::from_secs(120);
+/// After the last fault people are waited for until nothing has moved for this long, and not longer than that.
+const STANDSTILL: Duration = Duration::from_secs(60);
+const LONGEST_DRAIN: Duration = Duration::from_secs(1800);
 const CHECKPOINT: Duration = Duration::from_secs(10);
 
 /// Sells tickets while everything goes wrong, and checks that nothing is lost. Needs the services of scripts/chaos.
@@ -105,12 +107,8 @@ async fn run(cli: Cli) -> Outcome<bool> {
     }
     tokio::time::sleep_until(until.into()).await;
     eprintln!("chaos: no more faults; waiting until everyone is served");
-    let drained = async { while people.join_next().await.is_some() {} };
     // What was broken on purpose may hold some up.
-    let drain = if cli.sabotage { DRAIN / 4 } else { DRAIN };
-    if tokio::time::timeout(drain, drained).await.is_err() {
-        eprintln!("chaos: {} people are not done after {drain:?}", people.len());
-    }
+    drain(&world, &mut people, if cli.sabotage { STANDSTILL / 4 } else { STANDSTILL }).await;
     let took = began.elapsed();
 
     promises_and_tickets(&world).await?;
@@ -127,6 +125,24 @@ async fn run(cli: Cli) -> Outcome<bool> {
         world.stage.keep_logs(&folder)?;
     }
     Ok(well)
+}
+
+/// Waits until everyone is done, or nothing moves any more.
+async fn drain(world: &World, people: &mut JoinSet<()>, standstill: Duration) {
+    let end = Instant::now() + LONGEST_DRAIN;
+    let (mut seen, mut moved) = (0, Instant::now());
+    while !people.is_empty() && moved.elapsed() < standstill && Instant::now() < end {
+        if tokio::time::timeout(Duration::from_millis(500), people.join_next()).await.is_ok() {
+            moved = Instant::now();
+        }
+        let progress = lock(&world.sales).len() + lock(&world.admitted).len();
+        if std::mem::replace(&mut seen, progress) != progress {
+            moved = Instant::now();
+        }
+    }
+    if !people.is_empty() {
+        eprintln!("chaos: {} people are not done, and nothing moves any more", people.len());
+    }
 }
 
 /// Lets the visitors come one after the other over this time, so that there is always a line.
@@ -154,6 +170,7 @@ async fn stop_all(world: &World) {
 
 async fn promises_and_tickets(world: &World) -> Outcome<()> {
     checks::promises(world).await?;
+    checks::places(world).await?;
     checks::told_is_true(world).await
 }
 
@@ -194,10 +211,7 @@ async fn report(world: &World, cli: &Cli, seed: u64, took: Duration) -> Outcome<
         took.as_secs(),
         cli.servers
     );
-    println!("\n| faults injected | times |\n|---|---:|");
-    for (name, times) in lock(&world.faults_done).iter() {
-        println!("| {name} | {times} |");
-    }
+    report_faults(world);
     println!("\n| what people met | |\n|---|---:|");
     println!("| requests answered | {} |", counts.answered.load(Relaxed));
     println!("| refused (4xx) | {} |", counts.refused.load(Relaxed));
@@ -227,6 +241,22 @@ async fn report(world: &World, cli: &Cli, seed: u64, took: Duration) -> Outcome<
     Ok(well)
 }
 
+/// What went wrong how often, and how soon the next seat was sold.
+fn report_faults(world: &World) {
+    let (done, sales) = (lock(&world.faults_done), lock(&world.sales));
+    println!("\n| faults injected | times | next sale after: median | longest |\n|---|---:|---:|---:|");
+    for row in recovery::rows(&done, &sales) {
+        let shown =
+            |time: Option<&Duration>| time.map_or("–".to_owned(), |time| format!("{:.1} s", time.as_secs_f64()));
+        let median = row.to_next_sale.get(row.to_next_sale.len() / 2);
+        println!("| {} | {} | {} | {} |", row.name, row.times, shown(median), shown(row.to_next_sale.last()));
+    }
+    match recovery::to_normal_pace(&done, &sales) {
+        Some(time) => println!("\nFrom the last fault to the normal pace of sales: {:.1} s.", time.as_secs_f64()),
+        None => println!("\nAfter the last fault too few people were left to see the normal pace of sales."),
+    }
+}
+
 fn named(end: End) -> &'static str {
     match end {
         End::Bought => "bought",
@@ -236,6 +266,7 @@ fn named(end: End) -> &'static str {
         End::Vanished => "sent a purchase and did not wait for the answer",
         End::Expired => "lost their place",
         End::Silent => "not heard for most of the queue's time to live",
+        End::Voided => "sent away when the database was restored from a backup",
         End::StillWaiting => "still there at the end",
     }
 }

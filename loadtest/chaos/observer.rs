@@ -27,7 +27,14 @@ struct Look {
     passes: HashMap<u32, i64>,
     hold_ends: HashMap<u32, i64>,
     seats: Vec<u8>,
+    /// Bytes of the line and all that goes with it.
+    line_bytes: usize,
 }
+
+/// Everything about the line that grows with its places.
+const BITMAPS: [Key; 7] = [Key::Line, Key::Back, Key::Pulse0, Key::Pulse1, Key::Pulse2, Key::Pulse3, Key::Pulse4];
+/// Ample for the few thousand people in a line here: the front is cut off when two million places are done.
+const MOST_LINE_BYTES: usize = 4 << 20;
 
 type Clock = (i64, i64);
 
@@ -35,20 +42,30 @@ impl Look {
     async fn at(conn: &mut MultiplexedConnection, keys: &Keys) -> Outcome<Option<Self>> {
         type Fields = (Option<i64>, Option<i64>);
         type Scores = Vec<(u32, f64)>;
-        let (clock, (now, skew), passes, hold_ends, seats): (Clock, Fields, Scores, Scores, Vec<u8>) = redis::pipe()
-            .atomic()
-            .cmd("TIME")
+        let mut pipe = redis::pipe();
+        pipe.cmd("TIME")
             .hmget(keys.get(Key::Meta), &["now", "skew"])
             .zrange_withscores(keys.get(Key::Passes), 0, -1)
             .zrange_withscores(keys.get(Key::HoldEnds), 0, -1)
-            .get(keys.get(Key::Seats))
-            .query_async(conn)
-            .await?;
+            .get(keys.get(Key::Seats));
+        let (clock, (now, skew), passes, hold_ends, seats): (Clock, Fields, Scores, Scores, Vec<u8>) =
+            read(conn, &mut pipe).await?;
+        let mut lengths = redis::pipe();
+        for key in BITMAPS {
+            lengths.strlen(keys.get(key));
+        }
+        let lengths: Vec<usize> = lengths.query_async(conn).await?;
+        let line_bytes = lengths.iter().sum();
         let (Some(now), Some(skew)) = (now, skew) else { return Ok(None) };
         let whole = |scores: Scores| scores.into_iter().map(|(one, score)| (one, score as i64)).collect();
         let now_ms = now.max(clock.0 * 1000 + clock.1 / 1000 + skew);
-        Ok(Some(Self { now_ms, passes: whole(passes), hold_ends: whole(hold_ends), seats }))
+        Ok(Some(Self { now_ms, passes: whole(passes), hold_ends: whole(hold_ends), seats, line_bytes }))
     }
+}
+
+/// At one moment; a full Redis refuses that, and is looked at when it is well again.
+async fn read<T: redis::FromRedisValue>(conn: &mut MultiplexedConnection, pipe: &mut redis::Pipeline) -> Outcome<T> {
+    Ok(pipe.atomic().query_async(conn).await?)
 }
 
 pub async fn run(world: Arc<World>, events: Vec<i32>) {
@@ -88,6 +105,10 @@ fn check(world: &World, event: i32, look: &Look) {
     if inside > world.stage.max_active {
         world.violated(Rule::NeverTooManyInside, format!("{inside} inside event {event}"));
     }
+    if look.line_bytes > MOST_LINE_BYTES {
+        let what = format!("the line of event {event} takes {} MB", look.line_bytes >> 20);
+        world.violated(Rule::MemoryFollowsPeople, what);
+    }
     let ms = |time: Duration| time.as_millis() as i64;
     let rule = Rule::NothingOutlivesItsDeadline;
     let well = !world.any_hurt_since(Instant::now() - TIDY * 2);
@@ -119,6 +140,7 @@ fn overtaking(world: &World, event: i32, before: Instant, new: &[u32]) {
     for story in lock(&world.stories).iter() {
         let story = lock(story);
         let stands = story.event == event && story.place < *last && story.waiting && story.entered < before;
+        let stands = stands && !world.is_void(story.began);
         if stands && alive(world, &story, before) && !lock(&world.admitted).contains(&(event, story.place)) {
             let polls: Vec<_> =
                 story.polls.iter().map(|(at, server)| (before.saturating_duration_since(*at), server)).collect();

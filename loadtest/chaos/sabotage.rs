@@ -11,7 +11,7 @@ use zticket_testkit::Outcome;
 use crate::world::{Rule, World, lock};
 
 /// The rules that are broken, in turn.
-pub const BROKEN: [Rule; 8] = [
+pub const BROKEN: [Rule; 10] = [
     Rule::NobodyOvertakes,
     Rule::PollingGetsIn,
     Rule::NeverTooManyInside,
@@ -20,6 +20,8 @@ pub const BROKEN: [Rule; 8] = [
     Rule::NoTicketLost,
     Rule::MoneyIsConserved,
     Rule::DatabaseAndRedisAgree,
+    Rule::PlacesFollowPeople,
+    Rule::MemoryFollowsPeople,
 ];
 
 const EVERY: Duration = Duration::from_secs(2);
@@ -49,6 +51,16 @@ async fn break_it(world: &World, rule: Rule) -> Outcome<bool> {
         Rule::NoTicketLost => lose_a_ticket(world).await,
         Rule::MoneyIsConserved => charge_twice(world).await,
         Rule::DatabaseAndRedisAgree => mark_a_free_seat(world).await,
+        Rule::PlacesFollowPeople => {
+            world.stage.db.execute("UPDATE events SET ceiling = ceiling + 100000000 WHERE id = 1").await?;
+            Ok(true)
+        }
+        Rule::MemoryFollowsPeople => {
+            // Gone with the slice.
+            let (mut conn, keys) = (world.stage.redis().await?, free_event()?);
+            let () = conn.setrange(keys.get(Key::Pulse0), 8 << 20, "x").await?;
+            Ok(true)
+        }
         Rule::NoPlaceTwice | Rule::NoOtherFault => Ok(true),
     }
 }

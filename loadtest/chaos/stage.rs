@@ -10,7 +10,7 @@ use serde_json::json;
 use tempfile::TempDir;
 use tokio::sync::Mutex;
 use zticket_testkit::redis::{Options, connect};
-use zticket_testkit::{Database, Outcome, PATIENCE, Proxy, Redis, Server, Zticket, ports, within};
+use zticket_testkit::{Database, Outcome, PATIENCE, Proxy, Redis, Refusal, Server, Zticket, ports, within};
 
 /// Deadlines of the sale. They are short, so that faults outlast them.
 pub const HOLD: Duration = Duration::from_secs(6);
@@ -33,6 +33,7 @@ pub struct Stage {
     pub db: Database,
     /// Most people inside an event.
     pub max_active: usize,
+    has_clock: bool,
 }
 
 /// A server keeps its ports over restarts.
@@ -47,8 +48,12 @@ impl Stage {
         let files = tempfile::tempdir()?;
         let here = std::env::current_exe()?;
         let target = here.parent().and_then(Path::parent).ok_or("this program is nowhere")?;
-        let db = Database::from_env()?;
-        let redis = Redis::single(Options { tcp: true, append_only: true, ..Options::default() }).await?;
+        // A database of its own, which can be replaced by a backup.
+        let db = Database::from_env()?.create("sale").await?;
+        let clock = std::env::var_os("ZT_FAKETIME");
+        let has_clock = clock.is_some();
+        let options = Options { tcp: true, append_only: true, clock, more: Refusal::options(), ..Options::default() };
+        let redis = Redis::single(options).await?;
         let (mut by_wire, mut redis_by_wire) = (db.url.clone(), redis.url());
         let (postgres_wire, redis_wire) = (Proxy::before(&mut by_wire)?, Proxy::before(&mut redis_by_wire)?);
         let log = std::env::var("ZTICKET_LOG").unwrap_or_else(|_| "info".to_owned());
@@ -65,6 +70,7 @@ impl Stage {
             postgres_wire,
             db,
             max_active,
+            has_clock,
         })
     }
 
@@ -174,6 +180,80 @@ impl Stage {
         redis.nodes[0].signal("STOP")?;
         tokio::time::sleep(time).await;
         redis.nodes[0].signal("CONT")
+    }
+
+    /// Redis answers reads and refuses writes for a while.
+    pub async fn refuse_writes(&self, refusal: Refusal, time: Duration) -> Outcome<()> {
+        let redis = self.redis.lock().await;
+        refusal.begin(&redis).await?;
+        tokio::time::sleep(time).await;
+        refusal.end(&redis).await
+    }
+
+    /// Redis dies, and a replica takes its place that has missed what happened lately.
+    pub async fn promote_replica(&self, behind: Duration) -> Outcome<()> {
+        let mut redis = self.redis.lock().await;
+        let port = redis.nodes[0].port().ok_or("this Redis has no port")?;
+        let replica = Redis::following(port, Options { append_only: true, ..Options::default() }).await?;
+        replica.promote().await?;
+        tokio::time::sleep(behind).await;
+        redis.fall_back_to(replica).await
+    }
+
+    /// Whether the clock of Redis can be stepped.
+    pub fn has_clock(&self) -> bool {
+        self.has_clock
+    }
+
+    /// The clock of Redis is wrong for a while.
+    pub async fn step_clock(&self, seconds: i32, time: Duration) -> Outcome<()> {
+        let redis = self.redis.lock().await;
+        redis.step_clock(seconds)?;
+        tokio::time::sleep(time).await;
+        redis.step_clock(0)
+    }
+
+    /// Every sale takes 200 ms more to commit, as on a slow disk.
+    pub async fn slow_commits(&self, time: Duration) -> Outcome<()> {
+        let slow = "CREATE OR REPLACE FUNCTION slow_commit() RETURNS trigger LANGUAGE plpgsql AS $$
+            BEGIN
+              -- Once a transaction, however many rows it has.
+              IF current_setting('chaos.slept', true) IS DISTINCT FROM txid_current()::text THEN
+                PERFORM set_config('chaos.slept', txid_current()::text, true), pg_sleep(0.2);
+              END IF;
+              RETURN NULL;
+            END $$;
+            CREATE CONSTRAINT TRIGGER slow_commit AFTER INSERT ON orders DEFERRABLE INITIALLY DEFERRED
+            FOR EACH ROW EXECUTE FUNCTION slow_commit()";
+        self.db.execute(slow).await?;
+        tokio::time::sleep(time).await;
+        self.db.execute("DROP TRIGGER slow_commit ON orders").await
+    }
+
+    /// Stops the servers cleanly, copies the database, and starts them again.
+    pub async fn back_up(&self) -> Outcome<Database> {
+        for at in 0..self.servers.len() {
+            self.stop_server(at).await?;
+        }
+        // Others look at the database now and then, and a copy needs it to itself.
+        let copied = within(PATIENCE, "a copy of the database", async || Ok(self.db.back_up().await.ok())).await?;
+        for at in 0..self.servers.len() {
+            self.start_server(at).await?;
+        }
+        Ok(copied)
+    }
+
+    /// Puts the backup in place of the database, does what the manual says, and starts the servers.
+    pub async fn restore(&self, backup: Database) -> Outcome<()> {
+        self.db.restore(backup).await?;
+        let done = self.zticket.command().arg("after-restore").stdout(Stdio::null()).stderr(Stdio::null()).status()?;
+        if !done.success() {
+            return Err(format!("zticket after-restore failed: {done}").into());
+        }
+        for at in 0..self.servers.len() {
+            self.start_server(at).await?;
+        }
+        Ok(())
     }
 
     /// Kills PostgreSQL, which loses what is not on disk, and starts it again.

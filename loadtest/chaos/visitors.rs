@@ -25,6 +25,7 @@ pub struct Visitor {
     user: Option<Uuid>,
     charged: i64,
     charges: u32,
+    began: Instant,
 }
 
 struct Answer {
@@ -44,20 +45,25 @@ impl Visitor {
         let mut rng = fastrand::Rng::with_seed(seed ^ (u64::from(number) << 32));
         let (event, priced) = rng.choice(events).copied().unwrap_or((1, false));
         let (token, key, user) = (String::new(), None, None);
-        Self { world, rng, number, event, priced, token, key, user, charged: 0, charges: 0 }
+        let began = Instant::now();
+        Self { world, rng, number, event, priced, token, key, user, charged: 0, charges: 0, began }
     }
 
     fn chance(&mut self, percent: u32) -> bool {
         self.rng.u32(..100) < percent
     }
 
-    /// Goes the whole way. `None` on the way: the run is over.
+    /// Goes the whole way. `None` on the way: the run is over, or the visit is void.
     pub async fn visit(mut self) {
+        self.began = Instant::now();
         if self.priced && self.sign_up().await.is_none() {
             return;
         }
         let Some(story) = self.enter().await else { return };
-        let end = self.live(&story).await.unwrap_or(End::StillWaiting);
+        let end = match self.live(&story).await {
+            _ if self.is_void() => End::Voided,
+            end => end.unwrap_or(End::StillWaiting),
+        };
         let mut story = lock(&story);
         story.waiting = false;
         story.charged = self.charged;
@@ -68,6 +74,9 @@ impl Visitor {
     async fn send(&mut self, method: &Method, path: &str, body: &Value) -> Option<Answer> {
         let server = self.world.pick_server(&mut self.rng);
         let url = format!("{}{path}", self.world.stage.server_url(server));
+        if path.ends_with("/queues/tokens") {
+            self.world.counts.joins.fetch_add(1, Relaxed);
+        }
         let request = self.dressed(self.world.http.request(method.clone(), url), body);
         let counts = &self.world.counts;
         let answer = match request.send().await {
@@ -109,11 +118,16 @@ impl Visitor {
         if body.is_null() { request } else { request.json(body) }
     }
 
+    fn is_void(&self) -> bool {
+        self.world.is_void(self.began)
+    }
+
     /// Tries until there is an answer other than a 503.
     async fn ask(&mut self, method: Method, path: &str, body: &Value) -> Option<Answer> {
-        while !self.world.is_over() {
-            if let Some(answer) = self.send(&method, path, body).await {
-                return Some(answer);
+        while !self.world.is_over() && !self.is_void() {
+            let answer = self.send(&method, path, body).await;
+            if answer.is_some() && !self.is_void() {
+                return answer;
             }
             tokio::time::sleep(NAP + Duration::from_millis(self.rng.u64(..200))).await;
         }
@@ -160,6 +174,7 @@ impl Visitor {
         let story = Arc::new(Mutex::new(Story {
             event: self.event,
             place: place_of(&self.token)?,
+            began: self.began,
             entered: now,
             waiting: true,
             polls: VecDeque::from([(now, answer.server)]),
@@ -245,7 +260,9 @@ impl Visitor {
         for _ in 0..30 {
             let seats = match self.hold(party).await? {
                 Ok(seats) => seats,
-                Err(answer) if matches!(answer.code(), "NOT_ACTIVE" | "TOKEN_EXPIRED") => return Some(End::RanOut),
+                Err(answer) if matches!(answer.code(), "NOT_ACTIVE_USER" | "QUEUE_TOKEN_EXPIRED") => {
+                    return Some(End::RanOut);
+                }
                 Err(_) => {
                     party = 1;
                     tokio::time::sleep(NAP * 3).await;
@@ -334,6 +351,7 @@ impl Visitor {
                         self.world.violated(Rule::NoTicketLost, what);
                     }
                     lock(story).tickets = tickets;
+                    lock(&self.world.sales).push(Instant::now());
                     break;
                 }
                 (402, _) => self.charge(200_000).await?,

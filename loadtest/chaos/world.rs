@@ -27,11 +27,13 @@ pub enum Rule {
     NothingOutlivesItsDeadline,
     PollingGetsIn,
     NoPlaceTwice,
+    PlacesFollowPeople,
+    MemoryFollowsPeople,
     NoOtherFault,
 }
 
 impl Rule {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::NoSeatTwice,
         Self::NoTicketLost,
         Self::MoneyIsConserved,
@@ -41,6 +43,8 @@ impl Rule {
         Self::NothingOutlivesItsDeadline,
         Self::PollingGetsIn,
         Self::NoPlaceTwice,
+        Self::PlacesFollowPeople,
+        Self::MemoryFollowsPeople,
         Self::NoOtherFault,
     ];
 }
@@ -57,6 +61,8 @@ impl fmt::Display for Rule {
             Self::NothingOutlivesItsDeadline => "no hold or pass outlives its deadline",
             Self::PollingGetsIn => "every visitor who keeps polling gets in or learns that all is sold",
             Self::NoPlaceTwice => "no place is given twice",
+            Self::PlacesFollowPeople => "no repair costs more than one block of places",
+            Self::MemoryFollowsPeople => "the memory of a line follows the people in it",
             Self::NoOtherFault => "no server crashes, and no answer is a 500",
         })
     }
@@ -87,6 +93,8 @@ pub enum End {
     Expired,
     /// Not heard from long enough to lose the place.
     Silent,
+    /// The database was restored from a backup, which voids every token.
+    Voided,
     StillWaiting,
 }
 
@@ -95,6 +103,8 @@ pub enum End {
 pub struct Story {
     pub event: i32,
     pub place: u32,
+    /// When the visitor arrived.
+    pub began: Instant,
     pub entered: Instant,
     pub waiting: bool,
     /// When a server answered that the place still waits, and which one.
@@ -121,6 +131,13 @@ pub enum Target {
     Postgres,
 }
 
+/// A fault that is over.
+pub struct Done {
+    pub name: &'static str,
+    pub began: Instant,
+    pub ended: Instant,
+}
+
 struct Fault {
     target: Target,
     from: Instant,
@@ -133,6 +150,8 @@ pub struct Counts {
     pub refused: AtomicU64,
     pub unavailable: AtomicU64,
     pub unanswered: AtomicU64,
+    /// Requests to join a line, answered or not.
+    pub joins: AtomicU64,
     pub lines_seen: AtomicU64,
 }
 
@@ -147,7 +166,13 @@ pub struct World {
     pub admitted: Mutex<HashSet<(i32, u32)>>,
     violations: Mutex<BTreeMap<Rule, Vec<String>>>,
     faults: Mutex<Vec<Fault>>,
-    pub faults_done: Mutex<BTreeMap<&'static str, u32>>,
+    pub faults_done: Mutex<Vec<Done>>,
+    /// When each purchase was answered.
+    pub sales: Mutex<Vec<Instant>>,
+    /// When the database was restored from a backup.
+    restored: Mutex<Option<Instant>>,
+    /// Faults share it. What stops the whole sale takes it alone.
+    pub calm: tokio::sync::RwLock<()>,
     /// Servers that did not answer are left alone until then, as a balancer would.
     shunned: Mutex<HashMap<usize, Instant>>,
     /// Ends all tasks.
@@ -177,6 +202,9 @@ impl World {
             violations: Mutex::default(),
             faults: Mutex::default(),
             faults_done: Mutex::default(),
+            sales: Mutex::default(),
+            restored: Mutex::default(),
+            calm: tokio::sync::RwLock::default(),
             shunned: Mutex::default(),
             over: AtomicBool::new(false),
         }
@@ -215,6 +243,16 @@ impl World {
             self.violated(Rule::NoPlaceTwice, format!("place {place} of event {event}"));
         }
         lock(&self.stories).push(story.clone());
+    }
+
+    /// The database is about to be replaced by a backup: whatever began before does not count any more.
+    pub fn void_all(&self) {
+        *lock(&self.restored) = Some(Instant::now());
+    }
+
+    /// Whether a visit that began then is void.
+    pub fn is_void(&self, began: Instant) -> bool {
+        lock(&self.restored).is_some_and(|restored| began <= restored)
     }
 
     /// From now on, until [`World::healed`].

@@ -84,7 +84,10 @@ pub enum Error {
     #[error("database connection: {0}")]
     DatabaseAway(String),
     /// Redis knows of places or sales that the database does not: it was restored from a backup.
-    #[error("the database is older than Redis: stop all servers and run `zticket after-restore`")]
+    #[error(
+        "the database lacks what Redis knows, so nothing is sold: `zticket audit` shows what; after a failover run \
+         `zticket audit --mend`, after a restored backup stop all servers and run `zticket after-restore`"
+    )]
     DatabaseBehind,
     /// The connection broke while a purchase was being committed: nobody knows yet whether it was.
     #[error("outcome of a purchase unknown: {0}")]

@@ -10,7 +10,7 @@ pub mod pulses;
 pub mod ranks;
 pub mod snapshot;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -54,7 +54,15 @@ pub struct Event {
     signer: Signer,
     facts: ArcSwap<Facts>,
     asked: AtomicU64,
-    database_behind: AtomicBool,
+    /// What the database lost that Redis knows of: [`Lost`] as bits.
+    lost: AtomicU8,
+}
+
+/// What a database that was restored from a backup, or promoted in a failover, may lack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lost {
+    Places = 1,
+    Sales = 2,
 }
 
 pub struct Seat {
@@ -79,29 +87,36 @@ impl Event {
             signer: Signer::new(id, salt, master),
             facts: ArcSwap::from_pointee(facts),
             asked: AtomicU64::new(0),
-            database_behind: AtomicBool::new(false),
+            lost: AtomicU8::new(0),
         }
     }
 
-    /// Compares what Redis knows with what the database knew afterwards. A database that knows less, or signs tokens with
-    /// another salt, was restored from a backup.
+    /// Compares what Redis knows with what the database knew afterwards. A database that knows of fewer places, or signs
+    /// tokens with another salt, was restored from a backup.
     pub fn compare(&self, salt: Uuid, ceiling: i64, known_end: Option<u64>) {
         if salt != self.salt {
-            self.set_database_behind(true);
+            self.set_lost(Lost::Places, true);
         } else if let Some(end) = known_end {
-            self.set_database_behind(i64::try_from(end).unwrap_or(i64::MAX) > ceiling);
+            self.set_lost(Lost::Places, i64::try_from(end).unwrap_or(i64::MAX) > ceiling);
         }
     }
 
-    pub fn set_database_behind(&self, behind: bool) {
-        if !self.database_behind.swap(behind, Ordering::Relaxed) && behind {
-            tracing::error!(event = %self.id, "{}", Error::DatabaseBehind);
+    /// Notes that the database lost something, or has it again.
+    pub fn set_lost(&self, what: Lost, lost: bool) {
+        let bit = what as u8;
+        let before = if lost {
+            self.lost.fetch_or(bit, Ordering::Relaxed)
+        } else {
+            self.lost.fetch_and(!bit, Ordering::Relaxed)
+        };
+        if lost && before == 0 {
+            tracing::error!(event = %self.id, ?what, "{}", Error::DatabaseBehind);
         }
     }
 
     /// Refuses to hand out places or seats that the database may hand out again.
     pub fn check_database(&self) -> Result<(), Error> {
-        if self.database_behind.load(Ordering::Relaxed) { Err(Error::DatabaseBehind) } else { Ok(()) }
+        if self.lost.load(Ordering::Relaxed) == 0 { Ok(()) } else { Err(Error::DatabaseBehind) }
     }
 
     pub fn sign(&self, place: Place) -> Token {

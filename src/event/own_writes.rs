@@ -9,7 +9,7 @@ use crate::base::ids::{Place, SeatNumber};
 use crate::base::seat::SeatState;
 use crate::event::snapshot::Snapshot;
 
-/// Nothing is remembered for longer: by then every snapshot shows it.
+/// Nothing is remembered for longer, so that the memory has a bound. By then snapshots show it, unless Redis is away.
 const LONGEST: Duration = Duration::from_secs(60);
 
 #[derive(Default)]

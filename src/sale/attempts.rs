@@ -1,6 +1,7 @@
 //! When an event is repaired, and who waits for it: one attempt for everyone who asks, events that somebody asks about
 //! before all others, and growing pauses between attempts that fail.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -84,7 +85,9 @@ impl Attempts {
         }
         let (work, ended) = (work(hurry.clone()), entry.clone());
         let task = stores.spawn(async move {
-            let outcome = work.await;
+            // An attempt that panics has failed too, and the next one begins afresh.
+            let outcome = AssertUnwindSafe(work).catch_unwind().await;
+            let outcome = outcome.unwrap_or_else(|_| Err(Error::internal("a repair panicked")));
             *lock(&ended) = match &outcome {
                 Ok(()) => State::Well,
                 Err(error) => {

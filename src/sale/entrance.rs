@@ -155,6 +155,9 @@ async fn enter_together(
     mut call: impl AsyncFnMut(&Scripts) -> Result<EnterReply, Error>,
 ) -> Together {
     let failed = |error| (Err(error), Vec::new());
+    if let Err(error) = entry.restorer.check_block(event.id).await {
+        return failed(error);
+    }
     let mut used_up = false;
     for _ in 0..3 {
         used_up = false;

@@ -105,9 +105,11 @@ impl RebuiltLine {
 
     /// Only the database is left: all places not known to be decided are in the gap.
     fn from_row(row: &LineRow, buyers: &HashSet<Place>, block_start: i64) -> Self {
-        let gap_from = u64::try_from(row.undecided).unwrap_or(0);
+        // The block may be one whose first places were taken in Redis and told to nobody.
+        let undecided = row.undecided.min(block_start);
+        let gap_from = u64::try_from(undecided).unwrap_or(0);
         let base = aligned(gap_from);
-        let gap = if row.ceiling == 0 { 0..0 } else { row.undecided..block_start };
+        let gap = if row.ceiling == 0 { 0..0 } else { undecided..block_start };
         let back = Self::barred(&Ranked::new(base, Vec::new()), gap_from, buyers);
         Self { base, waiting: Ranked::new(base, Vec::new()), back, gap }
     }

@@ -14,17 +14,17 @@ use crate::base::error::Error;
 use crate::base::ids::{EventId, Fetched};
 use crate::base::policy::Policy;
 use crate::base::quiet::Quiet;
-use crate::event::Event;
 use crate::event::catalogue::Catalogue;
 use crate::event::per_event::PerEvent;
 use crate::event::snapshot::Snapshot;
+use crate::event::{Event, Lost};
 use crate::sale::attempts::{Attempts, Hurry};
 use crate::sale::rebuild::{RebuiltLine, Sources};
 use crate::sale::settle::Settler;
-use crate::store::db::events::{LARGEST_BLOCK, PLACES, SMALLEST_BLOCK, Tick};
+use crate::store::db::events::{Block, LARGEST_BLOCK, PLACES, SMALLEST_BLOCK, Tick};
 use crate::store::db::locks::Alone;
-use crate::store::redis::reads::{self, Block};
-use crate::store::redis::scripts::{PolicySet, Restore};
+use crate::store::redis::reads;
+use crate::store::redis::scripts::{NewBlock, PolicySet, Restore, Why};
 use crate::store::{Stores, db};
 
 /// How long a server that may have a newer snapshot gets to restore the event itself.
@@ -32,7 +32,7 @@ const GRACE: Duration = Duration::from_secs(3);
 /// How long to try before giving up.
 const LONGEST_TRY: Duration = Duration::from_secs(8);
 const RETRY: Duration = Duration::from_millis(100);
-/// A repair takes a second at most. A server that takes longer is frozen, and another one takes over.
+/// After this time another server that repairs may be frozen: then this one takes over.
 const LONGEST_REPAIR: Duration = Duration::from_secs(4);
 /// A block with less room than this is replaced: one call takes up to 511 places.
 const ROOM: i64 = 1024;
@@ -72,6 +72,8 @@ enum KnownBlock {
     Used(Fetched),
     /// Places of this block must not be given out: it was fetched again or replaced.
     Refused(Fetched),
+    /// It did not answer.
+    Unknown(Fetched),
 }
 
 /// How long an attempt has been at it.
@@ -95,13 +97,13 @@ pub struct Prepared {
 enum Condition {
     Fine,
     /// No more places can be given out from the block, which ends at `end`.
-    Full {
+    NeedsBlock {
         end: i64,
         size: i64,
+        why: Why,
     },
-    /// Redis was restarted or promoted. `next` is the next place it knows of, `end` the end of its block.
+    /// Redis was restarted or promoted. The block it knows of ends at `end`.
     NewLife {
-        next: i64,
         end: i64,
     },
     Missing,
@@ -128,7 +130,7 @@ impl Restorer {
         self.attempts.join(&self.stores, event.id, urgent, move |hurry| async move {
             let made = restorer.prepare(&event, &hurry).await;
             if matches!(made, Err(Error::DatabaseBehind)) {
-                event.set_database_behind(true);
+                event.set_lost(Lost::Places, true);
             } else if let Err(error) = &made
                 && let Some(left_out) = restorer.failures.may_write(())
             {
@@ -165,9 +167,7 @@ impl Restorer {
     ) -> Result<bool, Error> {
         let Some(mut alone) = Alone::with(&self.stores.db, event.id).await? else {
             if other_since.get_or_insert_with(Instant::now).elapsed() > LONGEST_REPAIR {
-                tracing::warn!(event = %event.id, "another server does not finish its repair: taking over");
                 db::locks::oust(&self.stores.db, event.id).await?;
-                *other_since = None;
             }
             return Ok(false);
         };
@@ -186,9 +186,23 @@ impl Restorer {
         }
         let (db, asked) = (self.stores.db.clone(), block);
         let asked = async move { db::events::use_block(&mut db.get().await?, event, asked).await };
-        let used = self.stores.run(asked).await?;
-        *lock(&progress.block) = if used { KnownBlock::Used(block) } else { KnownBlock::Refused(block) };
-        Ok(used)
+        let used = self.stores.run(asked).await;
+        *lock(&progress.block) = match used {
+            Ok(true) => KnownBlock::Used(block),
+            Ok(false) => KnownBlock::Refused(block),
+            Err(_) => KnownBlock::Unknown(block),
+        };
+        used
+    }
+
+    /// Fails while the database cannot say whether places of the last block may be told to visitors: then it is better to
+    /// take none.
+    pub async fn check_block(&self, event: EventId) -> Result<(), Error> {
+        let known = *lock(&self.events.of(event).block);
+        match known {
+            KnownBlock::Unknown(block) => self.may_use(event, block).await.map(drop),
+            _ => Ok(()),
+        }
     }
 
     /// Makes all events ready that this server has not seen ready yet. One whose part of Redis is away holds up no other.
@@ -223,10 +237,10 @@ impl Restorer {
     /// Notices a database that was restored from a backup and knows less than Redis.
     async fn compare(&self, event: &Event) -> Result<(), Error> {
         // Redis first: the database knows of every block that it has.
-        let block = reads::block(&mut self.stores.redis.get().await?, &event.keys).await?;
-        let known_end = block.map_or(0, |(block, _)| block.end);
+        let end = reads::block_end(&mut self.stores.redis.get().await?, &event.keys).await?.unwrap_or(0);
         let ceiling = db::events::line(&mut self.stores.db.get().await?, event.id).await?.ceiling;
-        event.set_database_behind(known_end > ceiling);
+        event.set_lost(Lost::Places, end > ceiling);
+        event.set_lost(Lost::Sales, !self.settler.differences(event).await?.is_empty());
         Ok(())
     }
 
@@ -271,15 +285,18 @@ impl Restorer {
 
     async fn look(&self, event: &Event) -> Result<Condition, Error> {
         let block = reads::block(&mut self.stores.redis.get().await?, &event.keys).await?;
-        let Some((Block { life, next, end, fetched }, current_life)) = block else { return Ok(Condition::Missing) };
+        let Some((reads::Block { life, next, end, fetched }, current_life)) = block else {
+            return Ok(Condition::Missing);
+        };
         let refused = *lock(&self.events.of(event.id).block) == KnownBlock::Refused(fetched);
         // After the last place of all there is no other block.
         let used_up = next + ROOM > end && end < PLACES;
         Ok(if life != current_life {
-            Condition::NewLife { next, end }
+            Condition::NewLife { end }
         } else if refused || used_up {
-            let size = if used_up { (end - fetched.start) * GROWTH } else { SMALLEST_BLOCK };
-            Condition::Full { end, size: size.clamp(SMALLEST_BLOCK, LARGEST_BLOCK) }
+            let (size, why) =
+                if refused { (SMALLEST_BLOCK, Why::Refused) } else { ((end - fetched.start) * GROWTH, Why::UsedUp) };
+            Condition::NeedsBlock { end, size: size.clamp(SMALLEST_BLOCK, LARGEST_BLOCK), why }
         } else {
             Condition::Fine
         })
@@ -289,31 +306,46 @@ impl Restorer {
     async fn repair(&self, event: &Event, alone: &mut Alone, started: Instant) -> Result<bool, Error> {
         match self.look(event).await? {
             Condition::Fine => {}
-            Condition::Full { end, size } => {
-                let block = db::events::fetch_block(alone.conn()?, event.id, end, size).await?;
-                let mut conn = self.stores.redis.get().await?;
-                self.stores.scripts.block(&mut conn, &event.keys, block.start..block.end, block.fetch, None).await?;
+            Condition::NeedsBlock { end, size, why } => {
+                let block = db::events::fetch_block(alone.conn()?, event.id, self.known_end(event, end), size).await?;
+                return self.store_block(event, &block, why, None).await;
             }
-            Condition::NewLife { next, end } => self.new_life(event, alone, next, end).await?,
+            Condition::NewLife { end } => return self.new_life(event, alone, end).await,
             Condition::Missing => return self.restore(event, alone, started).await,
         }
         Ok(true)
     }
 
     /// Redis came back from a file or a replica. What it lost since forms the gap, unless all servers had stopped cleanly
-    /// at exactly this place.
-    async fn new_life(&self, event: &Event, alone: &mut Alone, next: i64, end: i64) -> Result<(), Error> {
-        let lossless = db::events::line(alone.conn()?, event.id).await?.parked == Some(next);
-        let block = db::events::fetch_block(alone.conn()?, event.id, end, SMALLEST_BLOCK).await?;
-        let gap_wait = (!lossless).then(|| gap_wait(&self.policy_of(event)));
-        let mut conn = self.stores.redis.get().await?;
-        self.stores.scripts.block(&mut conn, &event.keys, block.start..block.end, block.fetch, gap_wait).await?;
-        // The audit takes a connection of its own.
-        drop(conn);
+    /// at exactly the place it has now. `false`: it began yet another life.
+    async fn new_life(&self, event: &Event, alone: &mut Alone, end: i64) -> Result<bool, Error> {
+        let parked = db::events::line(alone.conn()?, event.id).await?.parked;
+        let known_end = self.known_end(event, end);
+        let block = db::events::fetch_block(alone.conn()?, event.id, known_end, SMALLEST_BLOCK).await?;
+        if !self.store_block(event, &block, Why::NewLife, parked).await? {
+            return Ok(false);
+        }
         let repaired = self.settler.audit(event).await?;
         self.settler.recount(event);
-        tracing::info!(event = %event.id, lossless, repaired, "Redis started a new life");
-        Ok(())
+        tracing::info!(event = %event.id, repaired, "Redis started a new life");
+        Ok(true)
+    }
+
+    async fn store_block(&self, event: &Event, block: &Block, why: Why, parked: Option<i64>) -> Result<bool, Error> {
+        let (places, fetch) = (block.start..block.end, block.fetch);
+        let new = NewBlock { places, fetch, why, gap_wait_ms: gap_wait(&self.policy_of(event)), parked };
+        self.stores.scripts.block(&mut self.stores.redis.get().await?, &event.keys, &new).await
+    }
+
+    /// The end of the last block that this server knows of: in Redis, from its snapshot, or because it told visitors places
+    /// of it. A database that knows of less hands out nothing.
+    fn known_end(&self, event: &Event, in_redis: i64) -> i64 {
+        let seen = event.snapshot.load().as_ref().map_or(0, |seen| i64::try_from(seen.meta.end).unwrap_or(PLACES));
+        let told = match *lock(&self.events.of(event.id).block) {
+            KnownBlock::Used(block) => block.start + 1,
+            _ => 0,
+        };
+        in_redis.max(seen).max(told)
     }
 
     fn policy_of(&self, event: &Event) -> Policy {
@@ -330,8 +362,7 @@ impl Restorer {
         }
         // Old news about places, passes and holds would bring back visitors who left, with seats that others have since.
         let recent = snapshot.as_deref().filter(|_| own_tick + MOST_BEHIND_MS >= row.tick);
-        let known_end = snapshot.as_ref().map_or(0, |snapshot| i64::try_from(snapshot.meta.end).unwrap_or(PLACES));
-        let block = db::events::fetch_block(conn, event.id, known_end, SMALLEST_BLOCK).await?;
+        let block = db::events::fetch_block(conn, event.id, self.known_end(event, 0), SMALLEST_BLOCK).await?;
         let changes = db::changes::latest(conn, event.id).await?;
         let from = recent.map_or(row.undecided, |snapshot| lowest_place(snapshot).min(row.undecided));
         let buyers: HashSet<_> = db::changes::buyers(conn, event.id, from).await?.into_iter().collect();

@@ -15,8 +15,8 @@ use crate::base::error::Error;
 use crate::base::ids::{ConcertId, EventId, Place, SeatNumber};
 use crate::base::quiet::Quiet;
 use crate::base::seat::{SeatChange, SeatState};
-use crate::event::Event;
 use crate::event::catalogue::Catalogue;
+use crate::event::{Event, Lost};
 use crate::store::db::changes::{self, Unsettled};
 use crate::store::redis::reads;
 use crate::store::redis::scripts::Settled;
@@ -26,6 +26,8 @@ use crate::store::{Stores, db};
 const TOGETHER: usize = 1000;
 /// Most changes that wait for a round, and most orders that wait behind them. The sweep finds those beyond.
 const MOST_GATHERED: usize = 10_000;
+/// Stands for the buyer of a seat that was never sold: the last place that a token can name, which is hardly ever reached.
+const NOBODY: Place = Place(u32::MAX);
 /// How often every event is compared with the database.
 const AUDIT_EVERY: Duration = Duration::from_secs(60);
 
@@ -225,6 +227,9 @@ impl Settler {
             tracing::warn!(event = %event.id, repaired, "Redis had forgotten sales or cancels");
             metrics.repaired.with_label_values(&[&label]).inc_by(repaired);
         }
+        let database: HashMap<SeatNumber, i64> = latest.iter().map(|change| (change.seat, change.version)).collect();
+        let lost = versions.iter().any(|(seat, version)| database.get(seat).copied().unwrap_or(0) < *version);
+        event.set_lost(Lost::Sales, lost);
         let is_sold = |state: SeatState| state == SeatState::Sold;
         let sold: HashSet<SeatNumber> =
             latest.iter().filter(|change| is_sold(change.state)).map(|change| change.seat).collect();
@@ -243,7 +248,7 @@ impl Settler {
         let known = reads::changes(&mut self.stores.redis.get().await?, &event.keys).await?;
         let latest = db::changes::latest(&mut self.stores.db.get().await?, event.id).await?;
         let latest: HashMap<SeatNumber, SeatChange> = latest.into_iter().map(|change| (change.seat, change)).collect();
-        let never_sold = |seat| SeatChange { seat, version: 0, state: SeatState::Available, place: Place(0) };
+        let never_sold = |seat| SeatChange { seat, version: 0, state: SeatState::Available, place: NOBODY };
         let differs = |in_redis: SeatChange| {
             let in_database = latest.get(&in_redis.seat).copied().unwrap_or_else(|| never_sold(in_redis.seat));
             let same = in_redis.state == in_database.state
@@ -257,17 +262,21 @@ impl Settler {
     }
 
     /// Makes Redis follow the database where they differ. The seats get a version that is later than both.
-    pub async fn mend(&self, event: &Event, differences: &[Difference]) -> Result<(), Error> {
+    /// Returns how many seats that were.
+    pub async fn mend(&self, event: &Event, differences: &[Difference]) -> Result<usize, Error> {
+        let mut mended = 0;
         for Difference { in_redis, in_database } in differences {
             // Odd is sold, even is not: that stays.
             let version = in_redis.version + 1 + (in_redis.version + 1 - in_database.version).rem_euclid(2);
             let raised = SeatChange { version, ..*in_database };
             let mut conn = self.stores.db.get().await?;
             if db::changes::raise(&mut conn, event.id, in_database, version).await? {
+                drop(conn);
                 self.apply(&mut self.stores.redis.get().await?, event, &[raised]).await?;
+                mended += 1;
             }
         }
-        Ok(())
+        Ok(mended)
     }
 
     /// The rankings may have lost the last scores of this event's concert.

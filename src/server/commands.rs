@@ -29,7 +29,7 @@ pub enum Command {
         /// The file to read [default: standard input]
         file: Option<PathBuf>,
     },
-    /// Compare Redis with the database, seat by seat
+    /// Compare Redis with the database, seat by seat, and send Redis again what it does not know
     Audit(Audit),
     /// Make a database that was restored from a backup safe to sell from; stop all servers first
     AfterRestore,
@@ -66,7 +66,7 @@ async fn migrate(config: &Config) -> Result<(), Error> {
 async fn database(config: &Config) -> Result<Pool, Error> {
     migrate::migrate(&config.database_url).await?;
     let pool = pool::pool(&config.database_url, 1)?;
-    if config.make_default_event {
+    if config.makes_default_event() {
         setup::ensure_default_event(&pool, config.seat_count).await?;
     }
     Ok(pool)

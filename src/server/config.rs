@@ -44,7 +44,7 @@ pub struct Config {
     pub policy: Policy,
     /// The event for requests that name none.
     pub default_event: EventId,
-    /// Whether a free default event is made where there is no event at all.
+    /// Whether a free default event is made where there is no event at all. It is number 1.
     pub make_default_event: bool,
     /// Seats of the default event, when it is made.
     pub seat_count: u32,
@@ -143,6 +143,11 @@ impl Config {
         vars.finish()?;
         config.check_rules()?;
         Ok(config)
+    }
+
+    /// Whether to make event 1 where there is no event at all.
+    pub fn makes_default_event(&self) -> bool {
+        self.make_default_event && self.default_event.get() == 1
     }
 
     fn check_rules(&self) -> Result<(), ConfigError> {

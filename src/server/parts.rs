@@ -68,7 +68,7 @@ pub async fn build_with(
     let stores = Stores::connect(&config.database_url, &config.redis_url, scripts, metrics).await?;
     let stores = Arc::new(stores);
     let master = master_keys(config, &stores).await?;
-    if config.make_default_event && setup::ensure_default_event(&stores.db, config.seat_count).await? {
+    if config.makes_default_event() && setup::ensure_default_event(&stores.db, config.seat_count).await? {
         tracing::info!(seats = config.seat_count, "made the default event");
     }
     let catalogue = Arc::new(Catalogue::new(stores.db.clone(), master.clone(), config.default_event));

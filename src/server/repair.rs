@@ -44,13 +44,11 @@ pub async fn audit(config: &Config, audit: &Audit, out: impl Write) -> Result<()
 pub async fn audit_parts(parts: &Parts, audit: &Audit, mut out: impl Write) -> Result<(), Failure> {
     let mut left = 0;
     for event in events(parts, audit.event).await? {
-        let resent = match parts.settler.audit(&event).await {
-            Err(Error::Unready) => {
-                writeln!(out, "event {}: not in Redis; the next server rebuilds it from the database", event.id)?;
-                continue;
-            }
-            resent => resent?,
-        };
+        if reads::block(&mut parts.stores.redis.get().await?, &event.keys).await?.is_none() {
+            writeln!(out, "event {}: not in Redis; the next server rebuilds it from the database", event.id)?;
+            continue;
+        }
+        let resent = parts.settler.audit(&event).await?;
         let differences = parts.settler.differences(&event).await?;
         writeln!(
             out,
@@ -61,8 +59,9 @@ pub async fn audit_parts(parts: &Parts, audit: &Audit, mut out: impl Write) -> R
         )?;
         describe(&event, &differences, &mut out)?;
         if audit.mend {
-            parts.settler.mend(&event, &differences).await?;
-            writeln!(out, "event {}: {} seats mended", event.id, differences.len())?;
+            let mended = parts.settler.mend(&event, &differences).await?;
+            writeln!(out, "event {}: {mended} seats mended", event.id)?;
+            left += differences.len() - mended;
         } else {
             left += differences.len();
         }
@@ -79,13 +78,9 @@ pub async fn after_restore(config: &Config, out: impl Write) -> Result<(), Failu
 pub async fn after_restore_parts(parts: &Parts, mut out: impl Write) -> Result<(), Failure> {
     for event in events(parts, None).await? {
         let mut redis = parts.stores.redis.get().await?;
-        let block = reads::block(&mut redis, &event.keys).await?;
-        let known_end = block.as_ref().map_or(0, |(block, _)| block.end);
+        let known_end = reads::block_end(&mut redis, &event.keys).await?.unwrap_or(0);
         // What Redis called sold and the backup does not know: these buyers have to be told.
-        if block.is_some() {
-            let differences = parts.settler.differences(&event).await?;
-            describe(&event, &differences, &mut out)?;
-        }
+        describe(&event, &parts.settler.differences(&event).await?, &mut out)?;
         let from =
             db::events::begin_anew(&mut parts.stores.db.get().await.map_err(Error::from)?, event.id, known_end).await?;
         if !parts.stores.scripts.forget(&mut redis, &event.keys, from).await? {

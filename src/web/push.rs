@@ -91,7 +91,7 @@ impl Open {
     async fn next(&mut self) -> Option<Result<Bytes, Error>> {
         loop {
             tokio::select! {
-                _ = timeout(self.pulse_interval(), self.news.changed()) => {}
+                _ = timeout(self.patience(), self.news.changed()) => {}
                 _ = self.stopping.wait_for(|stopping| *stopping) => return None,
             }
             let due = self.sent_at.elapsed() >= AT_LEAST_EVERY;
@@ -118,10 +118,12 @@ impl Open {
         }
     }
 
-    /// Twice a slice or more, so that the visitor is neither swept nor passed over, however short the queue TTL is.
-    fn pulse_interval(&self) -> Duration {
+    /// Until the next message is due, or the next pulse. Pulses come twice a slice or more, so that the visitor is neither
+    /// swept nor passed over, however short the queue TTL is.
+    fn patience(&self) -> Duration {
         let snapshot = self.event.snapshot.load();
-        snapshot.as_ref().map_or(AT_LEAST_EVERY, |snapshot| AT_LEAST_EVERY.min(snapshot.policy.slice() / 2))
+        let pulse = snapshot.as_ref().map_or(AT_LEAST_EVERY, |snapshot| snapshot.policy.slice() / 2);
+        pulse.min(AT_LEAST_EVERY.saturating_sub(self.sent_at.elapsed()))
     }
 
     fn send(&mut self, status: Status) -> Result<Bytes, Error> {

@@ -47,6 +47,9 @@ struct Rendered {
     seats: Arc<SeatMap>,
     pieces: Vec<Arc<Piece>>,
     etag: String,
+    /// All pieces together, as most visitors get them.
+    json: OnceLock<Bytes>,
+    gzip: OnceLock<Bytes>,
 }
 
 /// Some seats, with the brackets or the comma that make the pieces one list.
@@ -88,9 +91,15 @@ impl SeatMaps {
         let everyones = match known.as_ref().filter(|known| Arc::ptr_eq(&known.seats, &seats)) {
             Some(known) => known.clone(),
             None => {
-                let fresh = Arc::new(Rendered::new(event, seats, known.as_deref())?);
-                rendered.store(Some(fresh.clone()));
-                fresh
+                let fresh = Arc::new(Rendered::new(event, seats.clone(), known.as_deref())?);
+                // Another worker may have rendered the same map: then it is compressed once for both.
+                match rendered.load_full().filter(|known| Arc::ptr_eq(&known.seats, &seats)) {
+                    Some(known) => known,
+                    None => {
+                        rendered.store(Some(fresh.clone()));
+                        fresh
+                    }
+                }
             }
         };
         Ok(MapView { event: event.clone(), everyones, own })
@@ -108,12 +117,17 @@ impl MapView {
     }
 
     pub fn json(&self, gzip: bool) -> Result<Bytes, Error> {
-        let pieces = self.pieces()?;
-        if !gzip {
-            return Ok(pieces.iter().map(|piece| piece.json.as_slice()).collect::<Vec<_>>().concat().into());
+        if !self.own.is_empty() {
+            return joined(&self.pieces()?, gzip);
         }
-        let packed: Vec<&Packed> = pieces.iter().map(|piece| piece.packed()).collect::<Result<_, _>>()?;
-        Ok(gzip::join(packed.into_iter()))
+        let whole = if gzip { &self.everyones.gzip } else { &self.everyones.json };
+        match whole.get() {
+            Some(bytes) => Ok(bytes.clone()),
+            None => {
+                let bytes = joined(&self.everyones.pieces, gzip)?;
+                Ok(whole.get_or_init(|| bytes).clone())
+            }
+        }
     }
 
     fn pieces(&self) -> Result<Vec<Arc<Piece>>, Error> {
@@ -146,8 +160,16 @@ impl Rendered {
             hasher.update(piece.hash.as_bytes());
         }
         let etag = hasher.finalize().to_hex().as_str().chars().take(24).collect();
-        Ok(Self { seats, pieces, etag })
+        Ok(Self { seats, pieces, etag, json: OnceLock::new(), gzip: OnceLock::new() })
     }
+}
+
+fn joined(pieces: &[Arc<Piece>], gzip: bool) -> Result<Bytes, Error> {
+    if !gzip {
+        return Ok(pieces.iter().map(|piece| piece.json.as_slice()).collect::<Vec<_>>().concat().into());
+    }
+    let packed: Vec<&Packed> = pieces.iter().map(|piece| piece.packed()).collect::<Result<_, _>>()?;
+    Ok(gzip::join(packed.into_iter()))
 }
 
 /// The seats of a piece.
@@ -160,8 +182,7 @@ impl Piece {
     fn new(event: &Event, seats: &SeatMap, range: Range<usize>, own: &OwnSeats) -> Result<Self, Error> {
         let mut json = Vec::with_capacity(range.len() * 100 + 2);
         json.push(if range.start == 0 { b'[' } else { b',' });
-        let all = event.seats.iter().zip(&seats.states).enumerate();
-        for (index, (seat, state)) in all.skip(range.start).take(range.len()) {
+        for (index, seat) in event.seats.iter().enumerate().skip(range.start).take(range.len()) {
             if index > range.start {
                 json.push(b',');
             }
@@ -170,7 +191,11 @@ impl Piece {
             let view = SeatView {
                 seat_number,
                 label: &seat.label,
-                status: if own == Some(&Own::Bought) { SeatState::Sold } else { *state },
+                // A seat that Redis does not know is not offered.
+                status: match seats.states.get(index) {
+                    Some(state) if own != Some(&Own::Bought) => *state,
+                    _ => SeatState::Sold,
+                },
                 price: seat.price,
                 mine: own == Some(&Own::Held),
             };

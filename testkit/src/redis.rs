@@ -1,6 +1,7 @@
 //! A Redis of its own, which can be stopped, wiped, copied and restarted without anyone else noticing: a single server, a
 //! replica of one, or a cluster of three masters.
 
+use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -33,6 +34,8 @@ pub struct Options {
     pub append_only: bool,
     /// Where its folder is made, instead of the system's folder for temporary files.
     pub folder: Option<PathBuf>,
+    /// A clock of its own, which [`Redis::step_clock`] can move: the libraries to load first, libfaketime among them.
+    pub clock: Option<OsString>,
     /// More arguments of redis-server.
     pub more: Vec<String>,
 }
@@ -64,7 +67,12 @@ impl Redis {
         let mut conn = master.connect().await?;
         let port = ports::free()?;
         let () = redis::cmd("CONFIG").arg("SET").arg("port").arg(port).query_async(&mut conn).await?;
-        let replica = Self::single(Options::default()).await?;
+        Self::following(port, Options::default()).await
+    }
+
+    /// A server that has caught up with the one on this port.
+    pub async fn following(port: u16, options: Options) -> Outcome<Self> {
+        let replica = Self::single(options).await?;
         let mut conn = replica.connect().await?;
         let () = redis::cmd("REPLICAOF").arg("127.0.0.1").arg(port).query_async(&mut conn).await?;
         replica.nodes[0].caught_up().await?;
@@ -116,6 +124,32 @@ impl Redis {
         self.kill();
         self.nodes.iter().for_each(Node::forget);
         self.restart().await
+    }
+
+    /// Starts it again with what this replica has, as if it had been promoted. Both keep an append-only file.
+    pub async fn fall_back_to(&mut self, mut replica: Self) -> Outcome<()> {
+        self.kill();
+        replica.kill();
+        for (node, replica) in self.nodes.iter().zip(&replica.nodes) {
+            node.forget();
+            let folder = node.file("appendonlydir");
+            fs::create_dir_all(&folder)?;
+            for file in fs::read_dir(replica.file("appendonlydir"))? {
+                let file = file?;
+                fs::copy(file.path(), folder.join(file.file_name()))?;
+            }
+        }
+        self.restart().await
+    }
+
+    /// Moves its clock this many seconds away from the right time.
+    pub fn step_clock(&self, seconds: i32) -> Outcome<()> {
+        for node in &self.nodes {
+            // Renamed into place, because it may be read at any moment.
+            fs::write(node.file("clock.new"), format!("{seconds:+}\n"))?;
+            fs::rename(node.file("clock.new"), node.file("clock"))?;
+        }
+        Ok(())
     }
 
     /// Which node has an event now.
@@ -211,6 +245,16 @@ impl Node {
                     // The rest of a cluster keeps selling; a replica takes over however old its data is.
                     .args(["--cluster-require-full-coverage", "no", "--cluster-replica-validity-factor", "0"]);
             }
+        }
+        if let Some(faketime) = &self.options.clock {
+            if !self.file("clock").exists() {
+                fs::write(self.file("clock"), "+0\n")?;
+            }
+            command
+                .env("LD_PRELOAD", faketime)
+                .env("FAKETIME_TIMESTAMP_FILE", self.file("clock"))
+                .env("FAKETIME_NO_CACHE", "1")
+                .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
         }
         let append_only = if self.options.append_only { "yes" } else { "no" };
         command

@@ -107,6 +107,27 @@ async fn a_running_server_notices_that_the_database_was_replaced_by_a_backup() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_backup_that_lacks_only_sales_is_noticed_too() {
+    let mut app = TestApp::by_hand(|_| {}).await;
+    let buyer = app.inside().await;
+    let backup = back_up(&mut app).await;
+    app.look().await;
+    assert_eq!(app.buy(&buyer, 2).await.0, 200);
+    app.settle().await;
+    restore(&mut app, backup).await;
+    app.start_again().await;
+    app.look().await;
+    let (status, body) = app.join().await;
+    assert_eq!(status.as_u16(), 503, "{body}");
+    let said = after_restore(&app).await;
+    assert!(said.contains("event 1 seat A2: Redis has it as sold"), "{said}");
+    app.crash().await;
+    app.start_again().await;
+    app.enter().await;
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_sale_that_the_database_lost_can_be_seen_and_mended() {
     let app = TestApp::by_hand(|_| {}).await;
     let (lost, resold, kept) = (app.inside().await, app.inside().await, app.inside().await);
@@ -132,6 +153,8 @@ async fn a_sale_that_the_database_lost_can_be_seen_and_mended() {
         .await
         .unwrap();
     app.settle().await;
+    app.parts().settler.audit_step(&app.event()).await.unwrap();
+    assert_eq!(app.join().await.0, 503, "nothing is sold until somebody has looked at it");
     let owner = async |seat: u32| {
         let owner: Option<u32> = app.redis.connect().await.unwrap().hget(app.key(Key::Owners), seat).await.unwrap();
         owner

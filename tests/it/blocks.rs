@@ -102,3 +102,32 @@ async fn the_last_place_a_token_can_name_is_given_out_and_then_the_line_is_full(
     assert_eq!(app.join().await.0, 429);
     app.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn places_that_were_taken_and_told_to_nobody_do_not_spoil_a_rebuilt_event() {
+    let mut app = TestApp::by_hand(|_| {}).await;
+    app.crash().await;
+    // The database was away while they were taken, and then somebody saw that all of them were decided.
+    app.db.execute("UPDATE events SET undecided = block_start + 100").await.unwrap();
+    app.restart_redis_empty().await;
+    app.start_again().await;
+    let (first, second) = (app.enter().await, app.enter().await);
+    assert!(first.place() < second.place());
+    app.look().await;
+    assert_eq!(app.status(&second).await.1["rank"], 2);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_the_database_cannot_record_a_block_joining_takes_no_places() {
+    let app = TestApp::by_hand(|_| {}).await;
+    app.db.execute("ALTER TABLE events RENAME COLUMN block_used TO block_hidden").await.unwrap();
+    for _ in 0..20 {
+        assert_eq!(app.join().await.0, 503);
+    }
+    let entered = app.meta("entered").await;
+    assert!(entered <= 1, "{entered} places were taken and told to nobody");
+    app.db.execute("ALTER TABLE events RENAME COLUMN block_hidden TO block_used").await.unwrap();
+    app.enter().await;
+    app.finish().await;
+}

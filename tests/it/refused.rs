@@ -7,71 +7,13 @@ use futures_util::future::join_all;
 use redis::AsyncCommands;
 use reqwest::Method;
 use zticket::server::run::Background;
+use zticket::store::db::events::SMALLEST_BLOCK;
 use zticket::store::redis::keys::Key;
 use zticket_testkit::redis::Options;
-use zticket_testkit::{Redis, eventually};
+use zticket_testkit::{Redis, Refusal};
 
 use crate::support::app::answer;
 use crate::support::{TestApp, Visitor, single_redis};
-
-/// Sets options of every node.
-async fn configure(redis: &Redis, settings: &[(&str, &str)]) {
-    for node in &redis.nodes {
-        let mut command = redis::cmd("CONFIG");
-        command.arg("SET");
-        for (name, value) in settings {
-            command.arg(name).arg(value);
-        }
-        let () = command.query_async(&mut node.connect().await.unwrap()).await.unwrap();
-    }
-}
-
-/// How Redis comes to refuse writes.
-#[derive(Clone, Copy, Debug)]
-enum Refusal {
-    Full,
-    NoReplicas,
-    ReadOnly,
-    CannotSave,
-}
-
-impl Refusal {
-    async fn begin(self, redis: &Redis) {
-        match self {
-            Self::Full => configure(redis, &[("maxmemory", "1")]).await,
-            Self::NoReplicas => configure(redis, &[("min-replicas-to-write", "1")]).await,
-            Self::ReadOnly => replica_of(redis, "127.0.0.1", "1").await,
-            Self::CannotSave => {
-                // The file it would write is a folder.
-                configure(redis, &[("save", "3600 1000000"), ("dbfilename", "appendonlydir")]).await;
-                let mut conn = redis.connect().await.unwrap();
-                let () = redis::cmd("BGSAVE").query_async(&mut conn).await.unwrap();
-                eventually("a save failed", async || {
-                    let info: redis::InfoDict =
-                        redis::cmd("INFO").arg("persistence").query_async(&mut conn).await.unwrap();
-                    (info.get::<String>("rdb_last_bgsave_status").as_deref() == Some("err")).then_some(())
-                })
-                .await;
-            }
-        }
-    }
-
-    async fn end(self, redis: &Redis) {
-        match self {
-            Self::Full => configure(redis, &[("maxmemory", "0")]).await,
-            Self::NoReplicas => configure(redis, &[("min-replicas-to-write", "0")]).await,
-            Self::ReadOnly => replica_of(redis, "NO", "ONE").await,
-            Self::CannotSave => configure(redis, &[("save", "")]).await,
-        }
-    }
-}
-
-async fn replica_of(redis: &Redis, host: &str, port: &str) {
-    for node in &redis.nodes {
-        let mut conn = node.connect().await.unwrap();
-        let () = redis::cmd("REPLICAOF").arg(host).arg(port).query_async(&mut conn).await.unwrap();
-    }
-}
 
 async fn places_handed_out(app: &TestApp) -> i64 {
     app.db.number("SELECT ceiling AS n FROM events WHERE id = 1").await.unwrap()
@@ -113,12 +55,12 @@ async fn a_repair_that_keeps_failing_costs_one_block_whoever_asks() {
         .unwrap();
     besiege(&app, Duration::from_secs(4)).await;
     let taken = places_handed_out(&app).await - before;
-    assert!(taken <= 1 << 20, "failed repairs took {taken} places");
-    Refusal::NoReplicas.end(&app.redis).await;
+    assert!(taken <= SMALLEST_BLOCK, "failed repairs took {taken} places");
+    Refusal::NoReplicas.end(&app.redis).await.unwrap();
 
     let newcomer = app.enter_patiently().await;
     let taken = places_handed_out(&app).await - before;
-    assert!(taken <= 1 << 20, "one repair took {taken} places");
+    assert!(taken <= SMALLEST_BLOCK, "one repair took {taken} places");
     app.wait_inside(&visitors[0]).await;
     app.wait_inside(&visitors[1]).await;
     let length: usize = conn.strlen(app.key(Key::Line)).await.unwrap();
@@ -136,10 +78,10 @@ async fn a_new_life_that_cannot_be_written_costs_one_block() {
     app.redis.nodes[0].refuse_writes_from_now_on();
     app.restart_redis().await;
     besiege(&app, Duration::from_secs(3)).await;
-    Refusal::NoReplicas.end(&app.redis).await;
+    Refusal::NoReplicas.end(&app.redis).await.unwrap();
     app.enter_patiently().await;
     let taken = places_handed_out(&app).await - before;
-    assert!(taken <= 1 << 20, "a new life took {taken} places");
+    assert!(taken <= SMALLEST_BLOCK, "a new life took {taken} places");
     app.finish().await;
 }
 
@@ -154,11 +96,11 @@ async fn nobody_is_swept(refusal: Refusal, redis: Redis) {
         visitors.push(app.enter().await);
     }
     app.wait_inside(&visitors[0]).await;
-    refusal.begin(&app.redis).await;
+    refusal.begin(&app.redis).await.unwrap();
     let until = Instant::now() + Duration::from_secs(12);
     join_all(visitors[1..].iter().map(|visitor| poll_until(&app, visitor, until))).await;
     assert_eq!(app.seats(None).await.len(), 50, "the seats can be read");
-    refusal.end(&app.redis).await;
+    refusal.end(&app.redis).await.unwrap();
     // For another TTL with a Redis that is well again.
     let until = Instant::now() + Duration::from_secs(6);
     join_all(visitors[1..].iter().map(|visitor| poll_until(&app, visitor, until))).await;
@@ -190,8 +132,6 @@ async fn a_read_only_redis_sweeps_nobody_and_can_be_read() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_redis_that_cannot_save_sweeps_nobody_and_can_be_read() {
-    let more = ["--enable-protected-configs", "yes"].map(str::to_owned).to_vec();
-    // Its append-only file is a folder, which can be no other file.
-    let options = Options { append_only: true, more, ..Options::default() };
+    let options = Options { append_only: true, more: Refusal::options(), ..Options::default() };
     nobody_is_swept(Refusal::CannotSave, Redis::single(options).await.unwrap()).await;
 }

@@ -104,7 +104,7 @@ impl QueryFragment<Pg> for MarkSettled {
 pub async fn latest(conn: &mut Conn, event: EventId) -> Result<Vec<SeatChange>, Error> {
     // A server of an earlier version sold without noting the place.
     let buyer = "coalesce(s.place, (SELECT o.place FROM tickets t JOIN orders o ON o.id = t.order_id
-                 WHERE t.event_id = s.event_id AND t.seat_number = s.number AND t.status <> 'CANCELLED'), 0)";
+                 WHERE t.event_id = s.event_id AND t.seat_number = s.number AND t.status <> 'CANCELLED'), 4294967295)";
     let sql = format!(
         "SELECT number, version, {buyer} AS place FROM seats s WHERE event_id = $1 AND version > 0 ORDER BY number"
     );
@@ -120,15 +120,17 @@ pub async fn latest(conn: &mut Conn, event: EventId) -> Result<Vec<SeatChange>, 
     Ok(rows.into_iter().filter_map(change).collect())
 }
 
-/// Gives a seat a later version, and its ticket if it is sold, provided that it is still as it was seen. Returns whether it
-/// was.
+/// Gives a seat a later version, and its ticket if it is sold. `false`: somebody changed the seat since. Locks the ticket
+/// before the seat, as a cancel does.
 pub async fn raise(conn: &mut Conn, event: EventId, seen: &SeatChange, version: i64) -> Result<bool, Error> {
     let raised = diesel::sql_query(
         "WITH ticket AS (
            UPDATE tickets SET seat_version = $4
            WHERE event_id = $1 AND seat_number = $2 AND seat_version = $3 AND status <> 'CANCELLED'
+           RETURNING id
          )
-         UPDATE seats SET version = $4 WHERE event_id = $1 AND number = $2 AND version = $3",
+         UPDATE seats SET version = $4 FROM (SELECT count(*) FROM ticket) AS ticket_first
+         WHERE event_id = $1 AND number = $2 AND version = $3",
     )
     .bind::<Integer, _>(event.db())
     .bind::<Integer, _>(seen.seat.db())

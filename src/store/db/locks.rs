@@ -24,7 +24,12 @@ impl Alone {
     pub async fn with(pool: &Pool, event: EventId) -> Result<Option<Self>, Error> {
         let key = key(event);
         let mut alone = Self { conn: Some(pool.get().await?), key };
-        Ok(if try_lock(alone.conn()?, key).await? { Some(alone) } else { None })
+        if try_lock(alone.conn()?, key).await? {
+            return Ok(Some(alone));
+        }
+        // Back to the pool: there is no lock to end.
+        drop(alone.conn.take());
+        Ok(None)
     }
 
     pub fn conn(&mut self) -> Result<&mut Conn, Error> {
@@ -40,12 +45,13 @@ impl Alone {
     }
 }
 
-/// Closes the connection of whichever server has that right. For one that is frozen: its connection stays open, and nobody
-/// else could repair. What it may still send when it wakes up changes nothing.
+/// Closes the connection of the server that has that right, if it has asked the database nothing for four seconds. Such a
+/// server is frozen: its connection stays open, and no other server could repair.
 pub async fn oust(pool: &Pool, event: EventId) -> Result<(), Error> {
     diesel::sql_query(
-        "SELECT pg_terminate_backend(pid) FROM pg_locks
+        "SELECT pg_terminate_backend(pid) FROM pg_locks JOIN pg_stat_activity USING (pid)
          WHERE locktype = 'advisory' AND granted AND pid <> pg_backend_pid()
+           AND state = 'idle' AND state_change < now() - interval '4 seconds'
            AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
            AND classid::bigint = $1 >> 32 AND objid::bigint = $1 & 4294967295 AND objsubid = 1",
     )

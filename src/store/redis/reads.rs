@@ -164,6 +164,11 @@ pub async fn next_place(conn: &mut impl ConnectionLike, keys: &Keys) -> Result<O
     Ok(redis::cmd("HGET").arg(keys.get(Key::Meta)).arg("next").query_async(conn).await?)
 }
 
+/// The end of the event's block of places, however much of the event is there.
+pub async fn block_end(conn: &mut impl ConnectionLike, keys: &Keys) -> Result<Option<i64>, Error> {
+    Ok(redis::cmd("HGET").arg(keys.get(Key::Meta)).arg("end").query_async(conn).await?)
+}
+
 /// Names the configuration that the live settings were last seeded from.
 pub async fn seed(conn: &mut impl ConnectionLike, keys: &Keys) -> Result<Option<String>, Error> {
     Ok(redis::cmd("HGET").arg(keys.get(Key::Policy)).arg("seed").query_async(conn).await?)

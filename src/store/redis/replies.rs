@@ -1,4 +1,4 @@
-//! What scripts answer, as types, and how a reply is read.
+//! What scripts take and answer, as types, and how a reply is read.
 
 use redis::Value;
 
@@ -30,6 +30,30 @@ pub struct EnterReply {
     pub places: Vec<Option<Place>>,
     /// `None`: the answer has no place.
     pub block: Option<Fetched>,
+}
+
+/// Why an event gets another block of places.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// The last one is.
+    UsedUp,
+    /// Redis was restarted or promoted.
+    NewLife,
+    /// The database handed the last one out again, so its places may belong to others.
+    Refused,
+}
+
+/// A block of places for Redis.
+#[derive(Debug, Clone)]
+pub struct NewBlock {
+    pub places: std::ops::Range<i64>,
+    /// How often the database handed it out.
+    pub fetch: i32,
+    pub why: Why,
+    /// How long admission waits for lost places to return.
+    pub gap_wait_ms: u64,
+    /// The next place when all servers stopped cleanly.
+    pub parked: Option<i64>,
 }
 
 #[derive(Debug, PartialEq, Eq)]

@@ -17,7 +17,7 @@ use crate::base::seat::SeatChange;
 use crate::store::redis::keys::{Key, Keys};
 use crate::store::redis::replies::Reply;
 pub use crate::store::redis::replies::{
-    Admit, Enter, EnterReply, Hold, Leave, PolicySet, Release, Restore, RestoreArgs, Settled, Sweep,
+    Admit, Enter, EnterReply, Hold, Leave, NewBlock, PolicySet, Release, Restore, RestoreArgs, Settled, Sweep, Why,
 };
 
 /// A script as it is embedded: what its header promises is checked by a test.
@@ -47,7 +47,7 @@ macro_rules! scripts {
 scripts! {
     LineEnter = "1_line_enter" [Meta Line Policy Pulse0 Pulse1 Pulse2 Pulse3 Pulse4 Back Passes Members]
         -> "ENTERED" | "FULL" | "CLOSED" | "SOLD_OUT" | "STALE" | "NEED_BLOCK" | "UNREADY";
-    LineBlock = "1_line_block" [Meta Line Back Pulse0 Pulse1 Pulse2 Pulse3 Pulse4] -> "OK" | "UNREADY";
+    LineBlock = "1_line_block" [Meta Line Back Pulse0 Pulse1 Pulse2 Pulse3 Pulse4 Members] -> "OK" | "STALE" | "UNREADY";
     LinePulse = "1_line_pulse" [Meta Line Back Tmp Pulse0 Pulse1 Pulse2 Pulse3 Pulse4] -> "OK" | "UNREADY";
     LineLeave = "1_line_leave" [Meta Line Back Passes Limits Seats Owners HoldEnds Held] -> "LEFT" | "GONE" | "UNREADY";
     LineSweep = "1_line_sweep" [Meta Line Policy Back Tmp Pulse0 Pulse1 Pulse2 Pulse3 Pulse4]
@@ -143,21 +143,22 @@ impl Scripts {
         Ok(EnterReply { outcome, places, block: some.then_some(block) })
     }
 
-    /// `gap_wait`: how long admission waits for lost places to return; `None`: no place was lost.
-    pub async fn block(
-        &self,
-        conn: &mut impl ConnectionLike,
-        keys: &Keys,
-        places: std::ops::Range<i64>,
-        fetch: i32,
-        gap_wait: Option<u64>,
-    ) -> Result<(), Error> {
-        let gap_wait = gap_wait.map_or(-1, |ms| i64::try_from(ms).unwrap_or(i64::MAX));
+    /// Stores a block. `false`: Redis began a new life in the meantime, and nothing was stored.
+    pub async fn block(&self, conn: &mut impl ConnectionLike, keys: &Keys, new: &NewBlock) -> Result<bool, Error> {
+        let why = match new.why {
+            Why::UsedUp => "used_up",
+            Why::NewLife => "new_life",
+            Why::Refused => "refused",
+        };
         let reply = self
-            .call(conn, Verb::LineBlock, keys, |call| call.arg(places.start).arg(places.end).arg(fetch).arg(gap_wait))
+            .call(conn, Verb::LineBlock, keys, |call| {
+                call.arg(new.places.start).arg(new.places.end).arg(new.fetch);
+                call.arg(why).arg(new.gap_wait_ms).arg(new.parked.unwrap_or(-1))
+            })
             .await?;
         match reply.word() {
-            "OK" => Ok(()),
+            "OK" => Ok(true),
+            "STALE" => Ok(false),
             _ => Err(reply.unknown()),
         }
     }
@@ -379,8 +380,9 @@ impl Scripts {
         let by_hash = command("EVALSHA", script.get_hash());
         let mut outcome: Result<Vec<Value>, _> = by_hash.query_async(conn).await;
         if outcome.as_ref().is_err_and(RedisError::is_connection_dropped) {
-            // Redis was restarted, or the connection was cut. Every script can be repeated: at worst, places that nobody
-            // hears of are swept. After a timeout nothing is repeated: Redis may still be at work on the first call.
+            // Redis was restarted, or the connection was cut; a link of a web worker connects again. Every script can be
+            // repeated: at worst, places that nobody hears of are swept. After a timeout nothing is repeated: Redis may
+            // still be at work on the first call.
             outcome = by_hash.query_async(conn).await;
         }
         if outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)) {

@@ -3,7 +3,7 @@
 use redis::AsyncCommands;
 use zticket::base::ids::{Fetched, PersonId};
 use zticket::store::redis::keys::Key;
-use zticket::store::redis::scripts::{Admit, Enter, Leave};
+use zticket::store::redis::scripts::{Admit, Enter, Leave, Why};
 
 use super::fixture::{BLOCK, Fixture};
 
@@ -86,7 +86,8 @@ async fn a_new_life_that_lost_nothing_makes_no_gap_and_no_one_present() {
         event.pulse(&[2]).await;
     }
     event.start_new_life().await;
-    event.block(BLOCK..2 * BLOCK, None).await;
+    let next = event.meta("next").await;
+    assert!(event.new_block(BLOCK..2 * BLOCK, 1, Why::NewLife, WAIT, Some(next)).await);
     assert_eq!((event.meta("gap_from").await, event.meta("gap_to").await), (0, 0));
     assert_eq!(event.meta("restores").await, 0);
     assert_eq!(event.admit().await, Admit::Admitted(1));
@@ -163,7 +164,7 @@ async fn a_gap_stays_open_through_a_restart_that_lost_nothing() {
     event.start_new_life().await;
     event.block(BLOCK..2 * BLOCK, Some(WAIT)).await;
     event.start_new_life().await;
-    event.block(2 * BLOCK..3 * BLOCK, None).await;
+    assert!(event.new_block(2 * BLOCK..3 * BLOCK, 1, Why::NewLife, WAIT, Some(BLOCK)).await);
     assert_eq!((event.meta("gap_from").await, event.meta("gap_to").await), (4, BLOCK));
     assert_eq!(event.pulse(&[10]).await, 1);
     event.check().await;
@@ -189,7 +190,7 @@ async fn a_reply_with_places_names_the_block_they_come_from() {
     let event = Fixture::with(|setup| (setup.facts["block"], setup.facts["fetch"]) = (8.into(), 3.into())).await;
     let block = async |count| event.scripts.enter(&mut event.conn(), &event.keys, count).await.unwrap().block;
     assert_eq!(block(2).await, Some(Fetched { start: 8, fetch: 3 }));
-    event.scripts.block(&mut event.conn(), &event.keys, BLOCK..2 * BLOCK, 5, None).await.unwrap();
+    assert!(event.new_block(BLOCK..2 * BLOCK, 5, Why::UsedUp, 0, None).await);
     assert_eq!(block(1).await, Some(Fetched { start: BLOCK, fetch: 5 }));
     event.change(&[("max_queue", "1")]).await;
     assert_eq!(block(1).await, None, "nobody got a place");
@@ -203,4 +204,46 @@ async fn a_reply_with_places_names_the_block_they_come_from() {
     // An older server wrote no numbers.
     let _: () = event.conn().hdel(event.key(Key::Meta), &["block", "fetch"]).await.unwrap();
     assert_eq!(people().await.block, Some(Fetched { start: 0, fetch: 0 }));
+}
+
+#[tokio::test]
+async fn a_block_for_an_earlier_life_is_not_stored() {
+    let event = Fixture::new().await;
+    event.entered(7).await;
+    event.start_new_life().await;
+    let dump = event.dump().await;
+    for why in [Why::UsedUp, Why::Refused] {
+        assert!(!event.new_block(BLOCK..2 * BLOCK, 1, why, WAIT, None).await, "{why:?}");
+        assert_eq!(event.dump().await, dump, "{why:?}");
+    }
+    assert_eq!(event.enter(1).await, Enter::Stale, "somebody still has to see to the places that were lost");
+}
+
+#[tokio::test]
+async fn a_stop_that_was_clean_at_another_place_does_not_count() {
+    let event = Fixture::new().await;
+    event.entered(7).await;
+    event.start_new_life().await;
+    assert!(event.new_block(BLOCK..2 * BLOCK, 1, Why::NewLife, WAIT, Some(9)).await);
+    assert_eq!((event.meta("gap_from").await, event.meta("gap_to").await), (7, BLOCK));
+}
+
+#[tokio::test]
+async fn the_places_of_a_refused_block_may_return_and_belong_to_no_person() {
+    let event = Fixture::with(|setup| {
+        (setup.facts["next"], setup.facts["block"], setup.facts["end"]) = (64.into(), 64.into(), BLOCK.into());
+        setup.line = vec![3, 5];
+    })
+    .await;
+    let people = [1, 2].map(|id| PersonId(uuid::Uuid::from_u128(id)));
+    let enter = async |who: &[PersonId]| {
+        let reply = event.scripts.enter_people(&mut event.conn(), &event.keys, who).await.unwrap();
+        reply.places.into_iter().map(|place| place.map(|place| place.0)).collect::<Vec<_>>()
+    };
+    assert_eq!(enter(&people).await, [Some(64), Some(65)]);
+    assert!(event.new_block(BLOCK..2 * BLOCK, 1, Why::Refused, WAIT, None).await);
+    assert_eq!((event.meta("gap_from").await, event.meta("gap_to").await), (64, BLOCK));
+    assert_eq!(event.pulse(&[70]).await, 1, "somebody was told this place by another fetch of the block");
+    assert_eq!(enter(&people[..1]).await, [Some(place(BLOCK))], "a new place, because the old one is another's");
+    event.check().await;
 }

@@ -151,7 +151,7 @@ async fn a_block_of_an_earlier_life_is_stale() {
     event.start_new_life().await;
     assert_eq!(event.enter(1).await, Enter::Stale);
     assert_eq!(event.line().await, [0, 1]);
-    event.block(BLOCK..2 * BLOCK, None).await;
+    event.block(BLOCK..2 * BLOCK, Some(0)).await;
     assert_eq!(event.entered(1).await, u32::try_from(BLOCK).unwrap());
     event.check().await;
 }

@@ -15,7 +15,7 @@ use zticket::base::seat::{SeatChange, SeatState};
 use zticket::event::snapshot::COUNTERS;
 use zticket::store::redis::keys::{Key, Keys};
 use zticket::store::redis::scripts::{Admit, Enter, Hold, Leave, PolicySet, Release, Restore, RestoreArgs};
-use zticket::store::redis::scripts::{Scripts, Sweep};
+use zticket::store::redis::scripts::{NewBlock, Scripts, Sweep, Why};
 use zticket_testkit::Redis;
 
 use crate::support::app::check_redis;
@@ -152,8 +152,22 @@ impl Fixture {
         }
     }
 
-    pub async fn block(&self, block: Range<i64>, gap_wait: Option<u64>) {
-        self.scripts.block(&mut self.conn(), &self.keys, block, 1, gap_wait).await.unwrap();
+    /// `gap_wait`: because Redis began a new life; without it because the last block is used up.
+    pub async fn block(&self, places: Range<i64>, gap_wait: Option<u64>) {
+        let why = if gap_wait.is_some() { Why::NewLife } else { Why::UsedUp };
+        assert!(self.new_block(places, 1, why, gap_wait.unwrap_or(0), None).await);
+    }
+
+    pub async fn new_block(
+        &self,
+        places: Range<i64>,
+        fetch: i32,
+        why: Why,
+        gap_wait_ms: u64,
+        parked: Option<i64>,
+    ) -> bool {
+        let new = NewBlock { places, fetch, why, gap_wait_ms, parked };
+        self.scripts.block(&mut self.conn(), &self.keys, &new).await.unwrap()
     }
 
     /// Returns how many came back from the gap.

@@ -4,7 +4,7 @@ use redis::AsyncCommands;
 use zticket::base::error::Error;
 use zticket::base::ids::{Place, SeatNumber};
 use zticket::store::redis::keys::Key;
-use zticket::store::redis::scripts::{Admit, Leave, SOURCES};
+use zticket::store::redis::scripts::{Admit, Leave, NewBlock, SOURCES, Why};
 
 use super::fixture::{BLOCK, Fixture, change};
 
@@ -26,8 +26,9 @@ const OTHERS: [&str; 11] = [
 /// Calls a script so that it writes if the event is there. Returns whether the event was missing.
 async fn call(event: &Fixture, name: &str) -> bool {
     let (scripts, keys, conn) = (&event.scripts, &event.keys, &mut event.conn());
+    let new = NewBlock { places: BLOCK..2 * BLOCK, fetch: 1, why: Why::UsedUp, gap_wait_ms: 5, parked: None };
     match name {
-        "1_line_block" => unready(scripts.block(conn, keys, BLOCK..2 * BLOCK, 1, Some(5)).await),
+        "1_line_block" => unready(scripts.block(conn, keys, &new).await),
         "1_line_enter" => unready(scripts.enter(conn, keys, 3).await),
         "1_line_leave" => unready(scripts.leave(conn, keys, Place(3)).await),
         "1_line_pulse" => unready(scripts.pulse(conn, keys, 0, &[0xff], &[3]).await),
