@@ -74,8 +74,8 @@ local life = string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+
 
 if life ~= block_life and why ~= 'new_life' then return { 'STALE' } end
 
--- The first place that may be lost: after a new life the next one, unless it is known that none was given out since. Of a
--- refused block every place may have been given out by others, and those given out here were told to nobody.
+-- The first place that may be lost: after a new life the next one, unless it is known that none was given out since.
+-- Of a refused block every place may have been given out by others, and those given out here were told to nobody.
 local lost_from
 if why == 'refused' then
   lost_from = math.max(tonumber(block) or 0, tonumber(base))

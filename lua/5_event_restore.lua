@@ -89,8 +89,8 @@ end
 
 for field, value in pairs(policy) do redis.call('HSET', POLICY, field, value) end
 for _, field in ipairs({ 'base', 'next', 'end', 'block', 'fetch', 'seats', 'state', 'reason', 'gap_from', 'gap_to',
-  'entered', 'admitted', 'swept', 'left', 'returned', 'overdue', 'sweeps_skipped', 'restores', 'line_version', 'passes_version',
-  'seats_version' }) do
+  'entered', 'admitted', 'swept', 'left', 'returned', 'overdue', 'sweeps_skipped', 'restores', 'line_version',
+  'passes_version', 'seats_version' }) do
   redis.call('HSET', META, field, facts[field])
 end
 

@@ -2,7 +2,3 @@
 -- many tickets were ever sold.
 ALTER TABLE seats ADD COLUMN place bigint;
 COMMENT ON COLUMN seats.place IS 'Place in line of its last buyer; null: never sold';
-
-UPDATE seats s SET place = o.place
-FROM tickets t JOIN orders o ON o.id = t.order_id
-WHERE t.event_id = s.event_id AND t.seat_number = s.number AND t.seat_version = s.version AND s.version > 0;

@@ -155,7 +155,7 @@ async fn enter_together(
     mut call: impl AsyncFnMut(&Scripts) -> Result<EnterReply, Error>,
 ) -> Together {
     let failed = |error| (Err(error), Vec::new());
-    if let Err(error) = entry.restorer.check_block(event.id).await {
+    if let Err(error) = entry.restorer.blocks.check(event.id).await {
         return failed(error);
     }
     let mut used_up = false;
@@ -166,7 +166,7 @@ async fn enter_together(
             Ok(EnterReply { outcome: Enter::Stale, .. }) | Err(Error::Unready) => {}
             Ok(EnterReply { outcome, places, block }) => {
                 let may_be_told = match block {
-                    Some(block) => entry.restorer.may_use(event.id, block).await,
+                    Some(block) => entry.restorer.blocks.may_use(event.id, block).await,
                     None => Ok(true),
                 };
                 match may_be_told {

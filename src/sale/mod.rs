@@ -2,11 +2,12 @@
 //!
 //! 1 `line` (visitors join it through an `entrance`), 2 `admission`, 3 `seats`, 4 `tickets` (written by `seller`, brought to
 //! Redis by `settle`), 5 `restore`, which makes an event ready in Redis as `rebuild` plans it
-//! and `attempts` schedules it. `views` has the snapshots
+//! and `attempts` schedules it, with places of `blocks`. `views` has the snapshots
 //! they answer from.
 
 pub mod admission;
 pub mod attempts;
+pub mod blocks;
 pub mod entrance;
 pub mod line;
 pub mod rebuild;

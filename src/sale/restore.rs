@@ -2,8 +2,8 @@
 //! to an earlier life of Redis.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
@@ -11,7 +11,7 @@ use futures_util::stream::FuturesUnordered;
 use tokio::time::timeout_at;
 
 use crate::base::error::Error;
-use crate::base::ids::{EventId, Fetched};
+use crate::base::ids::EventId;
 use crate::base::policy::Policy;
 use crate::base::quiet::Quiet;
 use crate::event::catalogue::Catalogue;
@@ -19,6 +19,7 @@ use crate::event::per_event::PerEvent;
 use crate::event::snapshot::Snapshot;
 use crate::event::{Event, Lost};
 use crate::sale::attempts::{Attempts, Hurry};
+use crate::sale::blocks::Blocks;
 use crate::sale::rebuild::{RebuiltLine, Sources};
 use crate::sale::settle::Settler;
 use crate::store::db::events::{Block, LARGEST_BLOCK, PLACES, SMALLEST_BLOCK, Tick};
@@ -48,6 +49,7 @@ pub struct Restorer {
     stores: Arc<Stores>,
     catalogue: Arc<Catalogue>,
     settler: Arc<Settler>,
+    pub blocks: Blocks,
     /// Seeds the live settings of every event.
     policy: Policy,
     attempts: Attempts,
@@ -60,20 +62,6 @@ pub struct Restorer {
 struct Progress {
     /// Whether this server has seen it ready, with its settings seeded.
     prepared: AtomicBool,
-    block: Mutex<KnownBlock>,
-}
-
-/// What the database said about the block of places in Redis.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-enum KnownBlock {
-    #[default]
-    Unasked,
-    /// It knows that places of this block are given out.
-    Used(Fetched),
-    /// Places of this block must not be given out: it was fetched again or replaced.
-    Refused(Fetched),
-    /// It did not answer.
-    Unknown(Fetched),
 }
 
 /// How long an attempt has been at it.
@@ -112,7 +100,8 @@ enum Condition {
 impl Restorer {
     pub fn new(stores: Arc<Stores>, catalogue: Arc<Catalogue>, settler: Arc<Settler>, policy: Policy) -> Self {
         let (attempts, events, failures) = (Attempts::default(), PerEvent::default(), Quiet::new());
-        Self { stores, catalogue, settler, policy, attempts, events, failures }
+        let blocks = Blocks::new(stores.clone());
+        Self { stores, catalogue, settler, blocks, policy, attempts, events, failures }
     }
 
     /// Returns when the event is ready. Everyone who asks waits for the same attempt, and one server at a time repairs.
@@ -175,34 +164,6 @@ impl Restorer {
         let repaired = self.repair(event, &mut alone, started).await?;
         alone.give_back().await?;
         Ok(repaired)
-    }
-
-    /// Whether places of this block may be told to visitors. The first time, that is recorded in the database, and from
-    /// then on no repair hands the block out again. If they may not, the next repair replaces the block.
-    pub async fn may_use(&self, event: EventId, block: Fetched) -> Result<bool, Error> {
-        let progress = self.events.of(event);
-        if block.fetch == 0 || *lock(&progress.block) == KnownBlock::Used(block) {
-            return Ok(true);
-        }
-        let (db, asked) = (self.stores.db.clone(), block);
-        let asked = async move { db::events::use_block(&mut db.get().await?, event, asked).await };
-        let used = self.stores.run(asked).await;
-        *lock(&progress.block) = match used {
-            Ok(true) => KnownBlock::Used(block),
-            Ok(false) => KnownBlock::Refused(block),
-            Err(_) => KnownBlock::Unknown(block),
-        };
-        used
-    }
-
-    /// Fails while the database cannot say whether places of the last block may be told to visitors: then it is better to
-    /// take none.
-    pub async fn check_block(&self, event: EventId) -> Result<(), Error> {
-        let known = *lock(&self.events.of(event).block);
-        match known {
-            KnownBlock::Unknown(block) => self.may_use(event, block).await.map(drop),
-            _ => Ok(()),
-        }
     }
 
     /// Makes all events ready that this server has not seen ready yet. One whose part of Redis is away holds up no other.
@@ -288,7 +249,7 @@ impl Restorer {
         let Some((reads::Block { life, next, end, fetched }, current_life)) = block else {
             return Ok(Condition::Missing);
         };
-        let refused = *lock(&self.events.of(event.id).block) == KnownBlock::Refused(fetched);
+        let refused = self.blocks.is_refused(event.id, fetched);
         // After the last place of all there is no other block.
         let used_up = next + ROOM > end && end < PLACES;
         Ok(if life != current_life {
@@ -307,7 +268,8 @@ impl Restorer {
         match self.look(event).await? {
             Condition::Fine => {}
             Condition::NeedsBlock { end, size, why } => {
-                let block = db::events::fetch_block(alone.conn()?, event.id, self.known_end(event, end), size).await?;
+                let block =
+                    db::events::fetch_block(alone.conn()?, event.id, self.blocks.known_end(event, end), size).await?;
                 return self.store_block(event, &block, why, None).await;
             }
             Condition::NewLife { end } => return self.new_life(event, alone, end).await,
@@ -320,7 +282,7 @@ impl Restorer {
     /// at exactly the place it has now. `false`: it began yet another life.
     async fn new_life(&self, event: &Event, alone: &mut Alone, end: i64) -> Result<bool, Error> {
         let parked = db::events::line(alone.conn()?, event.id).await?.parked;
-        let known_end = self.known_end(event, end);
+        let known_end = self.blocks.known_end(event, end);
         let block = db::events::fetch_block(alone.conn()?, event.id, known_end, SMALLEST_BLOCK).await?;
         if !self.store_block(event, &block, Why::NewLife, parked).await? {
             return Ok(false);
@@ -337,17 +299,6 @@ impl Restorer {
         self.stores.scripts.block(&mut self.stores.redis.get().await?, &event.keys, &new).await
     }
 
-    /// The end of the last block that this server knows of: in Redis, from its snapshot, or because it told visitors places
-    /// of it. A database that knows of less hands out nothing.
-    fn known_end(&self, event: &Event, in_redis: i64) -> i64 {
-        let seen = event.snapshot.load().as_ref().map_or(0, |seen| i64::try_from(seen.meta.end).unwrap_or(PLACES));
-        let told = match *lock(&self.events.of(event.id).block) {
-            KnownBlock::Used(block) => block.start + 1,
-            _ => 0,
-        };
-        in_redis.max(seen).max(told)
-    }
-
     fn policy_of(&self, event: &Event) -> Policy {
         event.snapshot.load().as_ref().map_or_else(|| self.policy.clone(), |snapshot| (*snapshot.policy).clone())
     }
@@ -362,7 +313,7 @@ impl Restorer {
         }
         // Old news about places, passes and holds would bring back visitors who left, with seats that others have since.
         let recent = snapshot.as_deref().filter(|_| own_tick + MOST_BEHIND_MS >= row.tick);
-        let block = db::events::fetch_block(conn, event.id, self.known_end(event, 0), SMALLEST_BLOCK).await?;
+        let block = db::events::fetch_block(conn, event.id, self.blocks.known_end(event, 0), SMALLEST_BLOCK).await?;
         let changes = db::changes::latest(conn, event.id).await?;
         let from = recent.map_or(row.undecided, |snapshot| lowest_place(snapshot).min(row.undecided));
         let buyers: HashSet<_> = db::changes::buyers(conn, event.id, from).await?.into_iter().collect();
@@ -417,8 +368,4 @@ fn time_of(snapshot: &Snapshot) -> i64 {
 fn gap_wait(policy: &Policy) -> u64 {
     let wait = policy.longest_poll() + policy.pulse_interval() * 2 + MARGIN;
     u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)
-}
-
-fn lock(block: &Mutex<KnownBlock>) -> MutexGuard<'_, KnownBlock> {
-    block.lock().unwrap_or_else(PoisonError::into_inner)
 }

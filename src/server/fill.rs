@@ -79,7 +79,7 @@ async fn enter(parts: &Parts, event: &Arc<Event>, asked: u32) -> Result<Vec<Rang
         // The repair may need the connection.
         drop(conn);
         let usable = match reply.as_ref().ok().and_then(|reply| reply.block) {
-            Some(block) => parts.restorer.may_use(event.id, block).await?,
+            Some(block) => parts.restorer.blocks.may_use(event.id, block).await?,
             None => true,
         };
         match reply.map(|reply| reply.outcome) {
