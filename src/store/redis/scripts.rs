@@ -20,6 +20,9 @@ pub use crate::store::redis::replies::{
     Admit, Enter, EnterReply, Hold, Leave, NewBlock, PolicySet, Release, Restore, RestoreArgs, Settled, Sweep, Why,
 };
 
+/// How long to wait before a call is repeated because its connection was lost: first not at all.
+const RECONNECTING: [Duration; 3] = [Duration::ZERO, Duration::from_millis(50), Duration::from_millis(100)];
+
 /// A script as it is embedded: what its header promises is checked by a test.
 pub struct Source {
     pub name: &'static str,
@@ -379,10 +382,14 @@ impl Scripts {
         let started = Instant::now();
         let by_hash = command("EVALSHA", script.get_hash());
         let mut outcome: Result<Vec<Value>, _> = by_hash.query_async(conn).await;
-        if outcome.as_ref().is_err_and(RedisError::is_connection_dropped) {
+        for pause in RECONNECTING {
+            if !outcome.as_ref().is_err_and(connection_was_lost) {
+                break;
+            }
             // Redis was restarted, or the connection was cut; a link of a web worker connects again. Every script can be
             // repeated: at worst, places that nobody hears of are swept. After a timeout nothing is repeated: Redis may
             // still be at work on the first call.
+            tokio::time::sleep(pause).await;
             outcome = by_hash.query_async(conn).await;
         }
         if outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)) {
@@ -397,6 +404,11 @@ impl Scripts {
         self.metrics.scripts.with_label_values(&[source.name, reply.word()]).inc();
         if reply.word() == "UNREADY" { Err(Error::Unready) } else { Ok(reply) }
     }
+}
+
+/// Whether a call found a connection that broke since the last one. A cluster says that it has none for the moment.
+fn connection_was_lost(error: &RedisError) -> bool {
+    error.is_connection_dropped() || error.kind() == ErrorKind::ClusterConnectionNotFound
 }
 
 /// The replies to the commands of a MULTI that Redis refused because it is full, read at one moment all the same.
