@@ -1,6 +1,6 @@
 #!lua
 -- line_sweep: turn the ring of pulse slices, drop places that were silent for all of it, trim the front.
--- version 4 | stage 1 | writes | O(line)
+-- version 5 | stage 1 | writes | O(line)
 --
 -- Servers request sweeps continuously. A gap between requests means that nobody could be served, and such time does
 -- not count as silence: the current slice starts over, so that delayed pulses arrive before the ring turns.
@@ -26,9 +26,9 @@
 
 local META, LINE, POLICY, BACK, TMP = unpack(KEYS)
 local PULSES = { unpack(KEYS, 6) }
-local last_now, skew, waiting, base, next_place, head, slice, turned, suspect, gap_to, gap_turns, last_asked =
-  unpack(redis.call('HMGET', META,
-    'now', 'skew', 'waiting', 'base', 'next', 'head', 'slice', 'turned', 'suspect', 'gap_to', 'gap_turns', 'asked'))
+local last_now, skew, waiting, base, next_place, head, slice, turned, suspect, gap_to, gap_opens, gap_turns, last_asked =
+  unpack(redis.call('HMGET', META, 'now', 'skew', 'waiting', 'base', 'next', 'head', 'slice', 'turned', 'suspect',
+    'gap_to', 'gap_opens', 'gap_turns', 'asked'))
 
 -- shared: readiness
 -- An event is ready if it knows how many people wait and, if anyone does, has a line.
@@ -42,13 +42,22 @@ local clock = seconds * 1000 + math.floor(micros / 1000)
 local now = math.max(clock + skew, tonumber(last_now))
 
 local slice_ms = redis.call('HGET', POLICY, 'queue_ttl_ms') / 4
--- After a restore there is no `asked` yet, and `turned` is the moment of the restore.
-local unasked = now - (last_asked or turned)
+
+-- shared: silence
+-- How long nobody has requested a sweep: time in which no poll could be recorded. After a restore there is no `asked`
+-- yet, and `turned` is the moment of the restore.
+local silence = now - (last_asked or turned)
+if silence <= math.max(slice_ms / 8, 500) then silence = 0 end
+
 redis.call('HSET', META, 'asked', now, 'now', now, 'skew', now - clock)
-local served = unasked <= math.max(slice_ms / 8, 500)
-if served and now - turned < slice_ms then return { 'SKIPPED' } end
+if silence == 0 and now - turned < slice_ms then return { 'SKIPPED' } end
 redis.call('HSET', META, 'turned', now)
-if not served then return { 'SKIPPED' } end
+gap_to, gap_turns = tonumber(gap_to), tonumber(gap_turns)
+if silence > 0 then
+  -- Lost places get as much more time to return.
+  if gap_to > 0 then redis.call('HSET', META, 'gap_opens', gap_opens + silence) end
+  return { 'SKIPPED' }
+end
 
 base, next_place, head = tonumber(base), tonumber(next_place), tonumber(head)
 slice = (slice + 1) % 5
@@ -56,7 +65,6 @@ redis.call('DEL', PULSES[slice + 1])
 redis.call('HSET', META, 'slice', slice)
 
 -- A place that a restore lost is gone, like any other, after a TTL of silence: then the gap closes.
-gap_to, gap_turns = tonumber(gap_to), tonumber(gap_turns)
 if gap_to > 0 then
   if gap_turns >= 4 then
     redis.call('HSET', META, 'gap_from', 0, 'gap_to', 0, 'gap_turns', 0)

@@ -1,6 +1,6 @@
 #!lua
 -- pass_admit: end overdue passes, then let in the next visitors that are present, in order.
--- version 2 | stage 2 | writes | O(passes ended + admitted) + O(line) of native bit operations
+-- version 3 | stage 2 | writes | O(passes ended + admitted) + O(line) of native bit operations
 --
 -- KEYS 1 meta      hash
 -- KEYS 2 line      bitmap  places that wait
@@ -25,9 +25,9 @@
 local META, LINE, POLICY, PASSES, LIMITS, TMP = unpack(KEYS)
 local PULSES = { unpack(KEYS, 7) }
 local last_now, skew, waiting, block_life, base, next_place, head, slice, state, admitted_at, seats_total, sold,
-  gap_from, gap_to, gap_opens = unpack(redis.call('HMGET', META,
+  gap_from, gap_to, gap_opens, turned, last_asked = unpack(redis.call('HMGET', META,
     'now', 'skew', 'waiting', 'life', 'base', 'next', 'head', 'slice', 'state', 'admitted_at', 'seats', 'sold',
-    'gap_from', 'gap_to', 'gap_opens'))
+    'gap_from', 'gap_to', 'gap_opens', 'turned', 'asked'))
 
 -- shared: readiness
 -- An event is ready if it knows how many people wait and, if anyone does, has a line.
@@ -60,8 +60,8 @@ local life = string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+
 
 if life ~= block_life then return { 'STALE' } end
 
-local interval_ms, batch, max_active, active_ttl_ms, hold_ttl_ms = unpack(redis.call('HMGET', POLICY,
-  'interval_ms', 'batch', 'max_active', 'active_ttl_ms', 'hold_ttl_ms'))
+local interval_ms, batch, max_active, active_ttl_ms, hold_ttl_ms, queue_ttl_ms = unpack(redis.call('HMGET', POLICY,
+  'interval_ms', 'batch', 'max_active', 'active_ttl_ms', 'hold_ttl_ms', 'queue_ttl_ms'))
 local early = admitted_at + interval_ms - now
 if early > 0 then return { 'SKIPPED', early } end
 
@@ -74,9 +74,18 @@ base, next_place, head, slice = tonumber(base), tonumber(next_place), tonumber(h
 redis.call('BITOP', 'OR', TMP, PULSES[slice + 1], PULSES[(slice + 4) % 5 + 1])
 redis.call('BITOP', 'AND', TMP, TMP, LINE)
 
--- While lost places may still return, nobody behind them is let in.
+local slice_ms = queue_ttl_ms / 4
+
+-- shared: silence
+-- How long nobody has requested a sweep: time in which no poll could be recorded. After a restore there is no `asked`
+-- yet, and `turned` is the moment of the restore.
+local silence = now - (last_asked or turned)
+if silence <= math.max(slice_ms / 8, 500) then silence = 0 end
+
+-- While lost places may still return, nobody behind them is let in. The time in which no poll could be recorded does not
+-- count: the next sweep adds it to `gap_opens`.
 local stop = math.huge
-if tonumber(gap_to) > 0 and now < tonumber(gap_opens) then stop = gap_from - base end
+if tonumber(gap_to) > 0 and now < gap_opens + silence then stop = gap_from - base end
 
 -- Takes present places out of the line, a chunk of bytes at a time.
 local CHUNK = 1024

@@ -43,7 +43,7 @@ async fn a_restored_backup_sells_nothing_until_it_is_made_safe_and_gives_no_toke
     app.restart_redis().await;
     let before = app.enter().await;
     // Until then somebody who was lost in the restart could still come back.
-    app.pass_time(Duration::from_secs(60)).await;
+    app.pass_time_served(Duration::from_secs(60)).await;
     app.admit().await;
     app.look().await;
     assert_eq!(app.buy(&before, 2).await.0, 200);

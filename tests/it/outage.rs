@@ -39,7 +39,7 @@ async fn ready(app: &TestApp) {
 
 /// Lets the time pass in which lost places may return before anyone behind them is let in.
 async fn gap_time(app: &TestApp) {
-    app.pass_time(Duration::from_secs(60)).await;
+    app.pass_time_served(Duration::from_secs(60)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -115,6 +115,36 @@ async fn nobody_overtakes_the_lost_after_a_restore() {
     for visitor in lost.iter().chain([&newcomer]) {
         assert_eq!(app.status(visitor).await.1["status"], "ACTIVE");
     }
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_fault_does_not_use_up_the_time_in_which_the_lost_can_return() {
+    let mut app = TestApp::by_hand(|config| config.policy.max_active = 1).await;
+    let (first, second) = (app.enter().await, app.enter().await);
+    app.look().await;
+    app.crash().await;
+    app.restart_redis_empty().await;
+    app.start_again().await;
+    // The second one polls. Then nothing can be recorded for as long as everyone was to have, and the first one's polls
+    // are in vain.
+    assert_eq!(app.status(&second).await.1["status"], "WAITING");
+    app.pulse().await;
+    app.sweep().await;
+    app.pass_time(Duration::from_secs(60)).await;
+    for _ in 0..3 {
+        app.admit().await;
+        app.sweep().await;
+    }
+    app.look().await;
+    assert_eq!(app.status(&second).await.1["status"], "WAITING", "the first one had no chance to return");
+    assert_eq!(app.status(&first).await.1["status"], "WAITING");
+    app.pulse().await;
+    gap_time(&app).await;
+    app.admit().await;
+    app.look().await;
+    assert_eq!(app.status(&first).await.1["status"], "ACTIVE");
+    assert_eq!(app.status(&second).await.1["status"], "WAITING");
     app.finish().await;
 }
 

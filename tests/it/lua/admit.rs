@@ -222,6 +222,8 @@ async fn nobody_behind_the_gap_is_let_in_until_it_opens() {
     assert_eq!(event.pulse(&[11]).await, 1, "there is still time to come back");
     event.at(opens).await;
     event.set_policy("batch", 4).await;
+    assert_eq!(event.admit_now().await, Admit::Admitted(0), "nobody asked for a sweep: no poll could be recorded");
+    event.asked().await;
     assert_eq!(event.admit_now().await, Admit::Admitted(4));
     assert_eq!(inside(&event).await, [3, 10, 11, 12, 29, 31]);
     assert_eq!(event.line().await, [33]);

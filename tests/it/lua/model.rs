@@ -189,15 +189,23 @@ impl Model {
         }
     }
 
+    /// How long nobody has requested a sweep, if that is longer than servers ever wait.
+    fn silence(&self) -> i64 {
+        let silence = self.now - self.asked;
+        if silence <= self.policy.queue_ttl_ms.cast_signed() / 4 / 8 { 0 } else { silence }
+    }
+
     pub fn sweep(&mut self) -> Sweep {
         let slice = (self.policy.queue_ttl_ms / 4).cast_signed();
-        let served = self.now - self.asked <= slice / 8;
+        let silence = self.silence();
+        let served = silence == 0;
         self.asked = self.now;
         if served && self.now - self.turned < slice {
             return Sweep::Skipped;
         }
         self.turned = self.now;
         if !served {
+            self.gap.opens += silence;
             return Sweep::Skipped;
         }
         self.turn += 1;
@@ -239,8 +247,11 @@ impl Model {
         let unsold = u64::from(self.seats - self.sold());
         let room = self.policy.batch.min(self.policy.max_active.saturating_sub(inside));
         let room = room.min(unsold.saturating_sub(inside));
-        let open_to =
-            if now < self.gap.opens && !self.gap.places.is_empty() { self.gap.places.start } else { u32::MAX };
+        let open_to = if now < self.gap.opens + self.silence() && !self.gap.places.is_empty() {
+            self.gap.places.start
+        } else {
+            u32::MAX
+        };
         let candidates = self.line.iter().filter(|who| who.place < open_to && self.present(who));
         let chosen: Vec<u32> = candidates.map(|who| who.place).take(room as usize).collect();
         for place in &chosen {

@@ -131,6 +131,7 @@ async fn a_lost_place_comes_back_at_most_once_a_restore() {
     assert_eq!(event.pulse(&[7]).await, 0, "leaving is final");
     assert_eq!(event.pulse(&[8]).await, 1);
     event.pass(500_000).await;
+    event.asked().await;
     assert_eq!(event.admit().await, Admit::Admitted(6));
     assert_eq!(event.pulse(&[8]).await, 0, "being let in is final");
     assert!(event.line().await.is_empty());

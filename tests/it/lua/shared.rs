@@ -10,10 +10,11 @@ use super::headers::body;
 const MARK: &str = "-- shared: ";
 
 /// Every block, and a piece of code that only this block has: a script with the piece must have the whole block.
-const BLOCKS: [(&str, &str); 8] = [
+const BLOCKS: [(&str, &str); 9] = [
     ("readiness", "'UNREADY'"),
     ("clock", "'TIME'"),
     ("life", "master_replid"),
+    ("silence", "last_asked or turned"),
     ("run of bits", r"'\255'"),
     ("leave the line", "'SETBIT', LINE, at, 0"),
     ("leave the gap", "return at >= 0 and place >= gap_from"),
