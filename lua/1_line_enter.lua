@@ -18,7 +18,7 @@
 -- ARGV 1 count    int     how many ask, 1 or more
 -- ARGV 2 person   bytes … each person who asks; none where anyone may take any number of places
 --
--- REPLY ENTERED block fetch first count rank place …   the first `count` newcomers are in, the rest found the line full
+-- REPLY ENTERED block fetch first count rank place …   the first `count` newcomers are in; for the rest it was full
 -- REPLY FULL block fetch place …         as many wait as the policy allows
 -- REPLY CLOSED block fetch place …       the sale is over
 -- REPLY SOLD_OUT block fetch place …     no seat is unsold

@@ -11,7 +11,13 @@ pub mod seal;
 pub mod seat;
 pub mod token;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Longest a request waits for work that it shares with others.
 pub const LONGEST_WAIT: Duration = Duration::from_secs(15);
+
+/// Locks a mutex. What it guards stays whole if a thread panics, so that does not spoil it for the others.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,7 +1,9 @@
 //! Log lines that an outage must not multiply: a few of each kind are written, the rest are counted.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
+
+use crate::base::lock;
 
 /// Of each kind, this many lines are written in this time.
 const MOST: u32 = 5;
@@ -28,7 +30,7 @@ impl<K: PartialEq> Quiet<K> {
     }
 
     fn at(&self, kind: K, now: Instant) -> Option<u64> {
-        let mut kinds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kinds = lock(&self.0);
         let Some(known) = kinds.iter_mut().find(|known| known.kind == kind) else {
             kinds.push(Kind { kind, began: now, written: 1, left_out: 0 });
             return Some(0);

@@ -76,7 +76,7 @@ impl Catalogue {
         known().ok_or(Error::ConcertNotFound)
     }
 
-    /// The event for requests that name none. It is always the same one: nobody is moved to another event unasked.
+    /// The event for requests that name none. It is always the same one, also when its sale is over.
     pub fn default(&self) -> Result<Arc<Event>, Error> {
         self.known(self.default).ok_or(Error::EventNotFound)
     }

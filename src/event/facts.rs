@@ -79,15 +79,13 @@ impl From<ConcertRow> for Concert {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use chrono::TimeDelta;
 
-    #[test]
-    fn the_booking_window_has_its_opening_and_not_its_closing() {
-        let now = Utc::now();
-        let minute = TimeDelta::minutes(1);
-        let mut facts = Facts {
+    /// An event without a concert.
+    pub(crate) fn always_open() -> Facts {
+        Facts {
             title: String::new(),
             on_sale: true,
             concert: None,
@@ -96,7 +94,14 @@ mod tests {
             one_place_per_person: false,
             opens_at: None,
             closes_at: None,
-        };
+        }
+    }
+
+    #[test]
+    fn the_booking_window_has_its_opening_and_not_its_closing() {
+        let now = Utc::now();
+        let minute = TimeDelta::minutes(1);
+        let mut facts = always_open();
         assert_eq!(facts.booking(now), Booking::Open);
         (facts.opens_at, facts.closes_at) = (Some(now), Some(now + minute));
         assert_eq!(facts.booking(now - TimeDelta::nanoseconds(1)), Booking::NotYet(now));

@@ -1,11 +1,12 @@
 //! What visitors changed through this server that its snapshot may not show yet, so that they see it at once.
 
 use std::collections::HashMap;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::base::ids::{Place, SeatNumber};
+use crate::base::lock;
 use crate::base::seat::SeatState;
 use crate::event::snapshot::Snapshot;
 
@@ -50,7 +51,7 @@ impl OwnWrites {
     }
 
     fn change(&self, place: Place, change: impl FnOnce(&mut Write)) {
-        let mut places = self.places();
+        let mut places = lock(&self.places);
         let write = places.entry(place).or_insert_with(|| Write { at: Instant::now(), bought: Vec::new() });
         write.at = Instant::now();
         change(write);
@@ -61,7 +62,7 @@ impl OwnWrites {
         if self.count.load(Ordering::Acquire) == 0 {
             return Unseen::default();
         }
-        let places = self.places();
+        let places = lock(&self.places);
         let Some(write) = places.get(&place) else { return Unseen::default() };
         Unseen { stale: write.at > snapshot.taken, bought: unsettled(write, snapshot).collect() }
     }
@@ -71,16 +72,12 @@ impl OwnWrites {
         if self.count.load(Ordering::Acquire) == 0 {
             return;
         }
-        let mut places = self.places();
+        let mut places = lock(&self.places);
         places.retain(|_, write| {
             let unseen = write.at > snapshot.taken || unsettled(write, snapshot).next().is_some();
             unseen && write.at.elapsed() < LONGEST
         });
         self.count.store(places.len(), Ordering::Release);
-    }
-
-    fn places(&self) -> MutexGuard<'_, HashMap<Place, Write>> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

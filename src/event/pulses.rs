@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 
 use crate::base::ids::Place;
+use crate::base::lock;
 
 const CHUNK_PLACES: usize = 1 << 20;
 const CHUNK_WORDS: usize = CHUNK_PLACES / 64;
@@ -65,7 +66,7 @@ impl Pulses {
 
     /// What Redis does not know in this turn of the ring. Places in `listed` (the gap) are always listed one by one.
     pub fn due(&self, turn: u64, listed: &std::ops::Range<u64>) -> Vec<Bundle> {
-        let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sent = lock(&self.sent);
         if sent.turn != turn {
             self.forget(&sent.chunks);
             *sent = Sent { turn, chunks: HashMap::new() };
@@ -86,7 +87,7 @@ impl Pulses {
 
     /// Remembers that a bundle arrived, so that it is not sent again in this turn.
     pub fn arrived(&self, turn: u64, bundle: &Bundle) {
-        let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sent = lock(&self.sent);
         if sent.turn != turn {
             return;
         }

@@ -1,8 +1,8 @@
-//! When an event is repaired, and who waits for it: one attempt for everyone who asks, events that somebody asks about
-//! before all others, and growing pauses between attempts that fail.
+//! When an event is repaired. All callers share one attempt, events that somebody asks about come before all others, and
+//! after a failure the next attempt waits.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
@@ -11,6 +11,7 @@ use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 use crate::base::error::Error;
 use crate::base::ids::EventId;
+use crate::base::lock;
 use crate::event::per_event::PerEvent;
 use crate::store::Stores;
 
@@ -27,7 +28,7 @@ pub struct Attempts {
     idle: Semaphore,
 }
 
-/// How the attempt of everyone who waits for an event ends.
+/// How an attempt ends, for all its callers.
 type Outcome = Shared<BoxFuture<'static, Result<(), Error>>>;
 
 #[derive(Default)]
@@ -38,7 +39,7 @@ enum State {
         outcome: Outcome,
         hurry: Arc<Hurry>,
     },
-    /// Until `next`, whoever asks hears the same error.
+    /// Every caller gets this error until `next`.
     Failed {
         error: Error,
         times: u32,
@@ -122,10 +123,6 @@ fn pause(failed: u32) -> Duration {
     let longest = PAUSE.saturating_mul(1 << failed.min(10)).min(LONGEST_PAUSE);
     let random = getrandom::u32().unwrap_or(u32::MAX / 2) >> 24;
     longest / 2 + longest / 2 * random / 256
-}
-
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

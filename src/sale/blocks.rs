@@ -1,9 +1,10 @@
 //! Whether places of a block may be told to visitors. The database decides, and is asked once for each block.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use crate::base::error::Error;
 use crate::base::ids::{EventId, Fetched};
+use crate::base::lock;
 use crate::event::Event;
 use crate::event::per_event::PerEvent;
 use crate::store::db::events::PLACES;
@@ -75,8 +76,4 @@ impl Blocks {
         };
         in_redis.max(seen).max(told)
     }
-}
-
-fn lock(known: &Mutex<Known>) -> MutexGuard<'_, Known> {
-    known.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,8 +1,8 @@
 //! A visitor's way through a sale, a file a stage. Each stage owns its state and is given what it needs.
 //!
 //! 1 `line` (visitors join it through an `entrance`), 2 `admission`, 3 `seats`, 4 `tickets` (written by `seller`, brought to
-//! Redis by `settle`), 5 `restore`, which makes an event ready in Redis as `rebuild` plans it
-//! and `attempts` schedules it, with places of `blocks`. `views` has the snapshots
+//! Redis by `settle`), 5 `restore`, which makes an event ready in Redis as `rebuild` plans
+//! it and `attempts` schedules it; `blocks` knows whether its places may be told to visitors. `views` has the snapshots
 //! they answer from.
 
 pub mod admission;

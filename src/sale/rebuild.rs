@@ -17,7 +17,7 @@ use crate::store::redis::scripts::RestoreArgs;
 
 /// Everything to build from.
 pub struct Sources<'a> {
-    /// Recent enough to say who waits, who is inside and who holds what.
+    /// Recent enough to rebuild line, passes and holds from.
     pub snapshot: Option<&'a Snapshot>,
     /// The last state this server saw, however old: for settings and counters.
     pub last_seen: Option<&'a Meta>,

@@ -64,14 +64,6 @@ struct Progress {
     prepared: AtomicBool,
 }
 
-/// How long an attempt has been at it.
-#[derive(Default)]
-struct Waits {
-    started: Option<Instant>,
-    /// Since when another server has had the right to repair.
-    other_since: Option<Instant>,
-}
-
 /// How far making all events ready has come.
 #[derive(Debug, Default)]
 pub struct Prepared {
@@ -130,15 +122,15 @@ impl Restorer {
     }
 
     async fn make_ready(&self, event: &Event, hurry: &Hurry) -> Result<(), Error> {
-        let mut waits = Waits::default();
+        let (mut started, mut other_since) = (None, None);
         while self.look(event).await? != Condition::Fine {
-            let turn = self.attempts.turn(hurry).await?;
-            let started = *waits.started.get_or_insert_with(Instant::now);
-            // After the last turn the event is looked at once more: it may have become ready late.
-            if started.elapsed() > LONGEST_TRY {
+            // Checked right after a look: an event that became ready late has not failed.
+            if started.is_some_and(|started: Instant| started.elapsed() > LONGEST_TRY) {
                 return Err(Error::Unready);
             }
-            let repaired = self.repair_alone(event, started, &mut waits.other_since).await?;
+            let turn = self.attempts.turn(hurry).await?;
+            let started = *started.get_or_insert_with(Instant::now);
+            let repaired = self.repair_alone(event, started, &mut other_since).await?;
             drop(turn);
             if !repaired {
                 tokio::time::sleep(RETRY).await;
@@ -147,7 +139,7 @@ impl Restorer {
         Ok(())
     }
 
-    /// `false`: another server is at it, or should be. `other_since`: since when another one is.
+    /// `false`: another server repairs the event, or should do it. `other_since` is when this server first saw that.
     async fn repair_alone(
         &self,
         event: &Event,

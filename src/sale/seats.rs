@@ -1,13 +1,14 @@
 //! Stage 3: lending seats to people inside.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::base::error::Error;
 use crate::base::ids::{Place, SeatNumber};
+use crate::base::lock;
 use crate::base::seat::SeatState;
 use crate::base::token::Token;
 use crate::event::Event;
@@ -272,10 +273,6 @@ impl Seats {
             }
         }
     }
-}
-
-fn lock(picking: &Mutex<Picking>) -> MutexGuard<'_, Picking> {
-    picking.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What a refused hold is called outside.

@@ -2,7 +2,7 @@
 //! can be repeated: a change that Redis knows already has no effect.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 
 use crate::base::error::Error;
 use crate::base::ids::{ConcertId, EventId, Place, SeatNumber};
+use crate::base::lock;
 use crate::base::quiet::Quiet;
 use crate::base::seat::{SeatChange, SeatState};
 use crate::event::catalogue::Catalogue;
@@ -48,7 +49,7 @@ pub struct Touched(Mutex<BTreeMap<ConcertId, bool>>);
 impl Touched {
     /// `date_sold_out`: no seat of a date is left.
     pub fn add(&self, concert: ConcertId, date_sold_out: bool) {
-        *self.concerts().entry(concert).or_default() |= date_sold_out;
+        *lock(&self.0).entry(concert).or_default() |= date_sold_out;
     }
 
     /// What is known may be old: all of these need a new count.
@@ -57,11 +58,7 @@ impl Touched {
     }
 
     pub fn take(&self) -> BTreeMap<ConcertId, bool> {
-        std::mem::take(&mut *self.concerts())
-    }
-
-    fn concerts(&self) -> MutexGuard<'_, BTreeMap<ConcertId, bool>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        std::mem::take(&mut *lock(&self.0))
     }
 }
 
@@ -213,9 +210,10 @@ impl Settler {
     /// once more. Returns how many seats were corrected.
     pub async fn audit(&self, event: &Event) -> Result<u64, Error> {
         let mut conn = self.stores.redis.get().await?;
-        let (states, versions) = reads::seats(&mut conn, &event.keys).await?;
+        let (states, in_redis) = reads::seats(&mut conn, &event.keys).await?;
         let latest = db::changes::latest(&mut self.stores.db.get().await?, event.id).await?;
 
+        let versions: HashMap<SeatNumber, i64> = in_redis.iter().map(|change| (change.seat, change.version)).collect();
         let known = |seat: SeatNumber| versions.get(&seat).copied().unwrap_or(0);
         let mut forgotten: Vec<SeatChange> =
             latest.iter().filter(|change| known(change.seat) < change.version).copied().collect();
@@ -227,9 +225,7 @@ impl Settler {
             tracing::warn!(event = %event.id, repaired, "Redis had forgotten sales or cancels");
             metrics.repaired.with_label_values(&[&label]).inc_by(repaired);
         }
-        let database: HashMap<SeatNumber, i64> = latest.iter().map(|change| (change.seat, change.version)).collect();
-        let lost = versions.iter().any(|(seat, version)| database.get(seat).copied().unwrap_or(0) < *version);
-        event.set_lost(Lost::Sales, lost);
+        event.set_lost(Lost::Sales, !differences(in_redis, &latest).is_empty());
         let is_sold = |state: SeatState| state == SeatState::Sold;
         let sold: HashSet<SeatNumber> =
             latest.iter().filter(|change| is_sold(change.state)).map(|change| change.seat).collect();
@@ -245,20 +241,9 @@ impl Settler {
     /// Seats of which Redis knows a change that the database lost: in a failover, or because it was restored from a backup.
     pub async fn differences(&self, event: &Event) -> Result<Vec<Difference>, Error> {
         // Redis first: the database knows of every change that Redis has heard of.
-        let known = reads::changes(&mut self.stores.redis.get().await?, &event.keys).await?;
+        let (_, in_redis) = reads::seats(&mut self.stores.redis.get().await?, &event.keys).await?;
         let latest = db::changes::latest(&mut self.stores.db.get().await?, event.id).await?;
-        let latest: HashMap<SeatNumber, SeatChange> = latest.into_iter().map(|change| (change.seat, change)).collect();
-        let never_sold = |seat| SeatChange { seat, version: 0, state: SeatState::Available, place: NOBODY };
-        let differs = |in_redis: SeatChange| {
-            let in_database = latest.get(&in_redis.seat).copied().unwrap_or_else(|| never_sold(in_redis.seat));
-            let same = in_redis.state == in_database.state
-                && (in_redis.state != SeatState::Sold || in_redis.place == in_database.place);
-            let differs = in_redis.version > in_database.version || in_redis.version == in_database.version && !same;
-            differs.then_some(Difference { in_redis, in_database })
-        };
-        let mut differences: Vec<Difference> = known.into_iter().filter_map(differs).collect();
-        differences.sort_by_key(|difference| difference.in_redis.seat);
-        Ok(differences)
+        Ok(differences(in_redis, &latest))
     }
 
     /// Makes Redis follow the database where they differ. The seats get a version that is later than both.
@@ -283,6 +268,22 @@ impl Settler {
     pub fn recount(&self, event: &Event) {
         self.touched.add_all(event.facts().concert.into_iter());
     }
+}
+
+/// Where Redis knows a later change than the database, or the same one with another outcome. In order of the seats.
+fn differences(in_redis: Vec<SeatChange>, latest: &[SeatChange]) -> Vec<Difference> {
+    let latest: HashMap<SeatNumber, &SeatChange> = latest.iter().map(|change| (change.seat, change)).collect();
+    let never_sold = |seat| SeatChange { seat, version: 0, state: SeatState::Available, place: NOBODY };
+    let differs = |in_redis: SeatChange| {
+        let in_database = latest.get(&in_redis.seat).map_or_else(|| never_sold(in_redis.seat), |change| **change);
+        let same = in_redis.state == in_database.state
+            && (in_redis.state != SeatState::Sold || in_redis.place == in_database.place);
+        let differs = in_redis.version > in_database.version || in_redis.version == in_database.version && !same;
+        differs.then_some(Difference { in_redis, in_database })
+    };
+    let mut differences: Vec<Difference> = in_redis.into_iter().filter_map(differs).collect();
+    differences.sort_by_key(|difference| difference.in_redis.seat);
+    differences
 }
 
 /// How many changes wait for their event's next round.

@@ -225,7 +225,7 @@ mod tests {
     use crate::base::ids::EventId;
     use crate::base::token::MasterKeys;
     use crate::event::Seat;
-    use crate::event::facts::Facts;
+    use crate::event::facts::tests::always_open;
     use serde_json::Value;
     use std::io::Read;
 
@@ -233,18 +233,8 @@ mod tests {
         let id = EventId::new(1).unwrap();
         let master = MasterKeys { current: [7; 32], previous: None };
         let seat = |number| Seat { label: format!("A{number}"), price: 1000 };
-        let facts = Facts {
-            title: String::new(),
-            on_sale: true,
-            concert: None,
-            starts_at: None,
-            cancel_until: None,
-            one_place_per_person: false,
-            opens_at: None,
-            closes_at: None,
-        };
         let hall = Hall::new(vec![(String::new(), vec![seats])]);
-        Arc::new(Event::new(id, (1..=seats).map(seat).collect(), hall, uuid::Uuid::nil(), &master, facts))
+        Arc::new(Event::new(id, (1..=seats).map(seat).collect(), hall, uuid::Uuid::nil(), &master, always_open()))
     }
 
     fn seat_map(seats: usize, sold: &[usize]) -> Arc<SeatMap> {

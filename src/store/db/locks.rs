@@ -20,7 +20,7 @@ pub struct Alone {
 }
 
 impl Alone {
-    /// `None`: another server is at it.
+    /// `None`: another server has it.
     pub async fn with(pool: &Pool, event: EventId) -> Result<Option<Self>, Error> {
         let key = key(event);
         let mut alone = Self { conn: Some(pool.get().await?), key };

@@ -180,20 +180,8 @@ pub async fn line_head(conn: &mut impl ConnectionLike, keys: &Keys) -> Result<(u
     Ok(redis::cmd("HMGET").arg(keys.get(Key::Meta)).arg(fields).query_async(conn).await?)
 }
 
-/// The state of every seat, and the version of each seat that ever changed.
-pub async fn seats(
-    conn: &mut impl ConnectionLike,
-    keys: &Keys,
-) -> Result<(Vec<SeatState>, HashMap<SeatNumber, i64>), Error> {
-    let mut pipe = redis::pipe();
-    pipe.atomic().get(keys.get(Key::Seats)).hgetall(keys.get(Key::Versions));
-    let mut replies = Replies::of(&pipe, conn, keys).await?;
-    let (states, versions): (Vec<u8>, HashMap<u32, i64>) = (replies.next()?, replies.next()?);
-    Ok((states_of(&states), versions.into_iter().map(|(seat, version)| (SeatNumber(seat), version)).collect()))
-}
-
-/// The latest change of every seat that Redis ever heard of: sold to a place, or not sold.
-pub async fn changes(conn: &mut impl ConnectionLike, keys: &Keys) -> Result<Vec<SeatChange>, Error> {
+/// The state of every seat, and the latest change of each seat that Redis ever heard of: sold to a place, or not sold.
+pub async fn seats(conn: &mut impl ConnectionLike, keys: &Keys) -> Result<(Vec<SeatState>, Vec<SeatChange>), Error> {
     let mut pipe = redis::pipe();
     pipe.atomic().get(keys.get(Key::Seats)).hgetall(keys.get(Key::Versions)).hgetall(keys.get(Key::Owners));
     let mut replies = Replies::of(&pipe, conn, keys).await?;
@@ -206,7 +194,8 @@ pub async fn changes(conn: &mut impl ConnectionLike, keys: &Keys) -> Result<Vec<
         let place = Place(owners.get(&seat.0).copied().filter(|_| sold).unwrap_or(0));
         Some(SeatChange { seat, version, state, place })
     };
-    Ok(versions.into_iter().filter_map(change).collect())
+    let changes = versions.into_iter().filter_map(change).collect();
+    Ok((states, changes))
 }
 
 /// The first concerts of a ranking with their scores, best first. `None`: the ranking is not in Redis.
