@@ -111,11 +111,15 @@ async fn stretch_a_hold(world: &World) -> Outcome<bool> {
     let ends = keys.get(Key::HoldEnds);
     let held: Vec<(u32, f64)> = conn.zrange_withscores(ends, -1, -1).await?;
     let Some((seat, deadline)) = held.first() else { return Ok(false) };
-    let () = conn.zadd(ends, seat, deadline + 3_600_000.0).await?;
+    let stretched = deadline + 3_600_000.0;
+    let () = conn.zadd(ends, seat, stretched).await?;
+    // Time for several looks.
     tokio::time::sleep(Duration::from_millis(500)).await;
-    // As it was, unless it has been sold or given back.
+    // If it was sold or given back meanwhile, nobody may have seen it: then another hold has to do.
+    let left: Option<f64> = conn.zscore(ends, seat).await?;
+    // As it was.
     let () = redis::cmd("ZADD").arg(ends).arg("XX").arg(*deadline).arg(seat).query_async(&mut conn).await?;
-    Ok(true)
+    Ok(left == Some(stretched))
 }
 
 async fn sell_twice(world: &World) -> Outcome<bool> {
