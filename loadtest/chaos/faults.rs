@@ -145,6 +145,9 @@ async fn strike(world: &Arc<World>, kind: Kind, rng: &mut fastrand::Rng) -> Outc
     let stage = &world.stage;
     let at = rng.usize(..stage.server_count());
     let a_while = Duration::from_millis(rng.u64(200..3000));
+    let of_one_server =
+        matches!(kind, Kind::KillServer | Kind::FreezeServer | Kind::RestartServer | Kind::FreezeRepair);
+    let _turn = if of_one_server { Some(stage.turn(at).await) } else { None };
     let targets = match kind {
         Kind::KillServer | Kind::FreezeServer | Kind::RestartServer => vec![Target::Server(at)],
         Kind::CrashPostgres | Kind::CutPostgres | Kind::StallPostgres | Kind::SlowDisk => vec![Target::Postgres],

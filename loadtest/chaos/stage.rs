@@ -8,7 +8,7 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use serde_json::json;
 use tempfile::TempDir;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, MutexGuard};
 use zticket_testkit::redis::{Options, connect};
 use zticket_testkit::{Database, Outcome, PATIENCE, Proxy, Redis, Refusal, Server, Zticket, ports, within};
 
@@ -41,6 +41,8 @@ struct Slot {
     port: u16,
     management: u16,
     server: Mutex<Option<Server>>,
+    /// Held by a fault for as long as it lasts.
+    turn: Mutex<()>,
 }
 
 impl Stage {
@@ -58,7 +60,14 @@ impl Stage {
         let (postgres_wire, redis_wire) = (Proxy::before(&mut by_wire)?, Proxy::before(&mut redis_by_wire)?);
         let log = std::env::var("ZTICKET_LOG").unwrap_or_else(|_| "info".to_owned());
         let zticket = Zticket::new(target.join("zticket"), &by_wire, &redis_by_wire).set("ZTICKET_LOG", log);
-        let slot = |_| Ok(Slot { port: ports::free()?, management: ports::free()?, server: Mutex::new(None) });
+        let slot = |_| {
+            Ok(Slot {
+                port: ports::free()?,
+                management: ports::free()?,
+                server: Mutex::new(None),
+                turn: Mutex::new(()),
+            })
+        };
         Ok(Self {
             files,
             zticket: rules(zticket.without_limits(), free_seats, max_active),
@@ -133,6 +142,11 @@ impl Stage {
         let server = server.as_mut().ok_or("the server was not started")?;
         server.answers(&format!("{}/api/seats/available-count", self.server_url(at))).await?;
         Ok(())
+    }
+
+    /// Waits until no other fault is at this server: a frozen one could not stop cleanly.
+    pub async fn turn(&self, at: usize) -> MutexGuard<'_, ()> {
+        self.servers[at].turn.lock().await
     }
 
     /// Whether there was one to kill.
