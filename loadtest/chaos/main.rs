@@ -90,13 +90,29 @@ async fn run(cli: Cli) -> Outcome<bool> {
     let events = stage.db.numbers("SELECT id::bigint AS n FROM events ORDER BY id").await?;
     let events: Vec<i32> = events.into_iter().map(i32::try_from).collect::<Result<_, _>>()?;
     let world = Arc::new(World::new(stage));
+    let outcome = perform(&world, &cli, seed, visitors, arriving, &events).await;
+    if let Some(folder) = cli.logs.filter(|_| !matches!(outcome, Ok(true))) {
+        world.stage.keep_logs(&folder)?;
+    }
+    outcome
+}
+
+/// The sale, with everything that goes wrong, and the checks. Returns whether all promises were kept.
+async fn perform(
+    world: &Arc<World>,
+    cli: &Cli,
+    seed: u64,
+    visitors: u32,
+    arriving: f64,
+    events: &[i32],
+) -> Outcome<bool> {
     let began = Instant::now();
     let until = began + Duration::from_secs(cli.seconds);
 
-    let watching = tokio::spawn(observer::run(world.clone(), events.clone()));
+    let watching = tokio::spawn(observer::run(world.clone(), events.to_vec()));
     let checking = tokio::spawn(checkpoints(world.clone()));
     let arrivals = Duration::from_secs(cli.seconds).mul_f64(arriving);
-    let mut people = arrive(&world, seed, visitors, &events, arrivals);
+    let mut people = arrive(world, seed, visitors, events, arrivals);
     if cli.sabotage {
         sabotage::run(world.clone(), until).await?;
     } else {
@@ -108,23 +124,19 @@ async fn run(cli: Cli) -> Outcome<bool> {
     tokio::time::sleep_until(until.into()).await;
     eprintln!("chaos: no more faults; waiting until everyone is served");
     // What was broken on purpose may hold some up.
-    drain(&world, &mut people, if cli.sabotage { STANDSTILL / 4 } else { STANDSTILL }).await;
+    drain(world, &mut people, if cli.sabotage { STANDSTILL / 4 } else { STANDSTILL }).await;
     let took = began.elapsed();
 
-    promises_and_tickets(&world).await?;
-    checks::redis_agrees(&world, &events, Duration::from_secs(30)).await?;
+    promises_and_tickets(world).await?;
+    checks::redis_agrees(world, events, Duration::from_secs(30)).await?;
     world.over.store(true, Relaxed);
     while people.join_next().await.is_some() {}
-    checks::nothing_else(&world).await?;
+    checks::nothing_else(world).await?;
     for task in [watching, checking] {
         task.await?;
     }
-    stop_all(&world).await;
-    let well = report(&world, &cli, seed, took).await?;
-    if let Some(folder) = cli.logs.filter(|_| !well) {
-        world.stage.keep_logs(&folder)?;
-    }
-    Ok(well)
+    stop_all(world).await;
+    report(world, cli, seed, took).await
 }
 
 /// Waits until everyone is done, or nothing moves any more.

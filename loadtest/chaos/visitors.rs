@@ -13,6 +13,7 @@ use crate::stage::QUEUE_TTL;
 use crate::world::{End, PASSED_ON, Rule, Shared, Story, Told, World, lock};
 
 const NAP: Duration = Duration::from_millis(100);
+const LONGEST_NAP: Duration = Duration::from_secs(2);
 
 pub struct Visitor {
     world: Arc<World>,
@@ -124,12 +125,15 @@ impl Visitor {
 
     /// Tries until there is an answer other than a 503.
     async fn ask(&mut self, method: Method, path: &str, body: &Value) -> Option<Answer> {
+        let mut nap = NAP;
         while !self.world.is_over() && !self.is_void() {
             let answer = self.send(&method, path, body).await;
             if answer.is_some() && !self.is_void() {
                 return answer;
             }
-            tokio::time::sleep(NAP + Duration::from_millis(self.rng.u64(..200))).await;
+            // As browsers do: a crowd that asks again at once would keep everything down, this program first.
+            tokio::time::sleep(nap + Duration::from_millis(self.rng.u64(..200))).await;
+            nap = (nap * 2).min(LONGEST_NAP);
         }
         None
     }

@@ -1,12 +1,18 @@
 //! A network that fails: stands between a server and its PostgreSQL or Redis, and forwards, stalls, cuts or loses.
 
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 
 use crate::Outcome;
+
+/// The network has a thread of its own: a crowd of visitors in the same program must not slow it down.
+static NETWORK: LazyLock<std::io::Result<Runtime>> =
+    LazyLock::new(|| Builder::new_multi_thread().worker_threads(1).enable_all().build());
 
 pub struct Proxy {
     fault: watch::Sender<Fault>,
@@ -45,7 +51,9 @@ impl Proxy {
             Target::Tcp(host)
         };
         let fault = watch::Sender::new(Fault::default());
-        tokio::spawn(accept(TcpListener::from_std(listener)?, target, fault.clone()));
+        let network = NETWORK.as_ref().map_err(ToString::to_string)?;
+        let _inside = network.enter();
+        network.spawn(accept(TcpListener::from_std(listener)?, target, fault.clone()));
         Ok(Self { fault })
     }
 
