@@ -21,8 +21,7 @@ struct Cli {
     command: Option<Command>,
 }
 
-#[tokio::main]
-async fn main() -> ExitCode {
+fn main() -> ExitCode {
     let cli = Cli::parse();
     let config = match Config::from_env() {
         Ok(config) => config,
@@ -35,11 +34,17 @@ async fn main() -> ExitCode {
         eprintln!("zticket: ZTICKET_LOG: {error}");
         return ExitCode::from(2);
     }
-    match cli.command.unwrap_or(Command::Serve).run(config).await {
-        Ok(()) => ExitCode::SUCCESS,
+    let runtime = match tokio::runtime::Runtime::new() {
+        Ok(runtime) => runtime,
         Err(error) => {
-            tracing::error!("{error}");
-            ExitCode::FAILURE
+            tracing::error!("no threads to run on: {error}");
+            return ExitCode::FAILURE;
         }
+    };
+    let outcome = runtime.block_on(cli.command.unwrap_or(Command::Serve).run(config));
+    if let Err(error) = &outcome {
+        tracing::error!("{error}");
     }
+    // Without taking the runtime apart: work that still waits for a store that is away would panic in it.
+    std::process::exit(i32::from(outcome.is_err()))
 }
