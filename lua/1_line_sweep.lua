@@ -1,6 +1,6 @@
 #!lua
 -- line_sweep: turn the ring of pulse slices, drop places that were silent for all of it, trim the front.
--- version 5 | stage 1 | writes | O(line)
+-- version 6 | stage 1 | writes | O(line)
 --
 -- Servers request sweeps continuously. A gap between requests means that nobody could be served, and such time does
 -- not count as silence: the current slice starts over, so that delayed pulses arrive before the ring turns.
@@ -41,7 +41,12 @@ local seconds, micros = unpack(redis.call('TIME'))
 local clock = seconds * 1000 + math.floor(micros / 1000)
 local now = math.max(clock + skew, tonumber(last_now))
 
-local slice_ms = redis.call('HGET', POLICY, 'queue_ttl_ms') / 4
+local queue_ttl_ms, slow_ttl_ms, slow_until =
+  unpack(redis.call('HMGET', POLICY, 'queue_ttl_ms', 'slow_ttl_ms', 'slow_until'))
+
+-- shared: slice
+-- There are four full slices in a queue TTL. After that became shorter, they stay long for a while.
+local slice_ms = (now < (tonumber(slow_until) or 0) and slow_ttl_ms or queue_ttl_ms) / 4
 
 -- shared: silence
 -- How long nobody has requested a sweep: time in which no poll could be recorded. After a restore there is no `asked`

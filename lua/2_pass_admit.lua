@@ -1,6 +1,6 @@
 #!lua
 -- pass_admit: end overdue passes, then let in the next visitors that are present, in order.
--- version 3 | stage 2 | writes | O(passes ended + admitted) + O(line) of native bit operations
+-- version 4 | stage 2 | writes | O(passes ended + admitted) + O(line) of native bit operations
 --
 -- KEYS 1 meta      hash
 -- KEYS 2 line      bitmap  places that wait
@@ -60,8 +60,9 @@ local life = string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+
 
 if life ~= block_life then return { 'STALE' } end
 
-local interval_ms, batch, max_active, active_ttl_ms, hold_ttl_ms, queue_ttl_ms = unpack(redis.call('HMGET', POLICY,
-  'interval_ms', 'batch', 'max_active', 'active_ttl_ms', 'hold_ttl_ms', 'queue_ttl_ms'))
+local interval_ms, batch, max_active, active_ttl_ms, hold_ttl_ms, queue_ttl_ms, slow_ttl_ms, slow_until =
+  unpack(redis.call('HMGET', POLICY, 'interval_ms', 'batch', 'max_active', 'active_ttl_ms', 'hold_ttl_ms', 'queue_ttl_ms',
+    'slow_ttl_ms', 'slow_until'))
 local early = admitted_at + interval_ms - now
 if early > 0 then return { 'SKIPPED', early } end
 
@@ -74,7 +75,9 @@ base, next_place, head, slice = tonumber(base), tonumber(next_place), tonumber(h
 redis.call('BITOP', 'OR', TMP, PULSES[slice + 1], PULSES[(slice + 4) % 5 + 1])
 redis.call('BITOP', 'AND', TMP, TMP, LINE)
 
-local slice_ms = queue_ttl_ms / 4
+-- shared: slice
+-- There are four full slices in a queue TTL. After that became shorter, they stay long for a while.
+local slice_ms = (now < (tonumber(slow_until) or 0) and slow_ttl_ms or queue_ttl_ms) / 4
 
 -- shared: silence
 -- How long nobody has requested a sweep: time in which no poll could be recorded. After a restore there is no `asked`

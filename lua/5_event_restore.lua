@@ -1,6 +1,6 @@
 #!lua
 -- event_restore: build an event's keys, only where they are missing.
--- version 4 | stage 5 | writes | O(everything of the event)
+-- version 5 | stage 5 | writes | O(everything of the event)
 --
 -- Deadlines come as the time that was left, so nobody loses time to an outage.
 --
@@ -22,7 +22,7 @@
 -- KEYS 16 pulse:3    bitmap
 -- KEYS 17 pulse:4    bitmap
 -- ARGV 1 facts       json    fields of meta, and gap_wait and tick, ms
--- ARGV 2 policy      json    fields of policy
+-- ARGV 2 policy      json    fields of policy, and slow_left, ms
 -- ARGV 3 line        bytes   bitmap from facts.base on
 -- ARGV 4 back        bytes   bitmap from facts.base on
 -- ARGV 5 passes      json    [place, ms left, ms left to its limit] …
@@ -87,7 +87,10 @@ for _, hold in ipairs(holds) do
   redis.call('HSET', HELD, place, listed and listed .. ' ' .. seat or seat)
 end
 
+local slow_left = policy.slow_left
+policy.slow_left = nil
 for field, value in pairs(policy) do redis.call('HSET', POLICY, field, value) end
+redis.call('HSET', POLICY, 'slow_until', now + slow_left)
 for _, field in ipairs({ 'base', 'next', 'end', 'block', 'fetch', 'seats', 'state', 'reason', 'gap_from', 'gap_to',
   'entered', 'admitted', 'swept', 'left', 'returned', 'overdue', 'sweeps_skipped', 'restores', 'line_version',
   'passes_version', 'seats_version' }) do

@@ -18,7 +18,7 @@ pub mod event;
 /// A visitor's way, a file a stage: line, admission, seats, tickets, settling.
 pub mod sale;
 
-/// What is offered, and to whom: concerts, people, rankings.
+/// What is offered, to whom, and by whom: concerts, people, rankings, operators.
 pub mod house;
 
 /// HTTP: the API, the pages, push streams, limits.

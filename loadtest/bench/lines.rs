@@ -144,7 +144,7 @@ impl Bench<'_> {
         let bytes = memory(&mut conn, "zt1:*").await? / waiting;
 
         let policy = [("batch", ADMITTED), ("max_active", 1_000_000), ("interval_ms", 1)];
-        match scripts.policy_set(&mut conn, &keys, "", &policy).await? {
+        match scripts.policy_set(&mut conn, &keys, 1, "", &policy).await? {
             PolicySet::Ok => {}
             PolicySet::Refused(rule) => return Err(format!("the policy was refused: {rule}").into()),
         }

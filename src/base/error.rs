@@ -52,6 +52,15 @@ pub enum Error {
     NotFound,
     #[error("a form from another site")]
     CrossSite,
+    /// What role it takes.
+    #[error("role too low: {0}")]
+    Forbidden(&'static str),
+    /// Someone else changed it since; this version is in force.
+    #[error("settings changed, version {version}")]
+    PolicyChanged { version: i64 },
+    /// The rule that would be broken.
+    #[error("invalid settings: {0}")]
+    InvalidPolicy(String),
     #[error("method not allowed")]
     MethodNotAllowed(&'static str),
     #[error("request body too large")]
@@ -136,6 +145,11 @@ impl Error {
             Self::TicketNotFound => (404, "TICKET_NOT_FOUND", "You have no such ticket."),
             Self::NotFound => (404, "NOT_FOUND", "There is nothing at this path."),
             Self::CrossSite => (403, "CROSS_SITE_REQUEST", "This form was sent from another site."),
+            Self::Forbidden(needed) => (403, "FORBIDDEN", needed),
+            Self::PolicyChanged { .. } => {
+                (409, "POLICY_CHANGED", "Someone else changed the settings. Look at them and try again.")
+            }
+            Self::InvalidPolicy(rule) => (422, "INVALID_POLICY", rule),
             Self::MethodNotAllowed(_) => (405, "METHOD_NOT_ALLOWED", "This path does not take this method."),
             Self::PayloadTooLarge => (413, "PAYLOAD_TOO_LARGE", "The request body is too large."),
             Self::UriTooLong => (414, "URI_TOO_LONG", "The path and query are too long."),
@@ -191,6 +205,8 @@ impl Error {
             Self::InsufficientBalance { balance, total } => Details::Balance { balance: *balance, total: *total },
             Self::NotOpen { opens_at } => Details::Opens { opens_at: *opens_at },
             Self::CancelTooLate { until } => Details::Cancel { cancel_until: *until },
+            Self::PolicyChanged { version } => Details::Policy { version: *version },
+            Self::InvalidPolicy(rule) => Details::Rule { rule: rule.clone() },
             _ => return None,
         })
     }
@@ -204,6 +220,8 @@ pub enum Details {
     Balance { balance: i64, total: i64 },
     Opens { opens_at: DateTime<Utc> },
     Cancel { cancel_until: DateTime<Utc> },
+    Policy { version: i64 },
+    Rule { rule: String },
 }
 
 #[derive(Serialize)]
@@ -244,6 +262,9 @@ pub(crate) mod tests {
             Error::TicketNotFound,
             Error::NotFound,
             Error::CrossSite,
+            Error::Forbidden("It takes a role."),
+            Error::PolicyChanged { version: 2 },
+            Error::InvalidPolicy(text()),
             Error::MethodNotAllowed("GET"),
             Error::PayloadTooLarge,
             Error::UriTooLong,

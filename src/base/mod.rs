@@ -1,8 +1,10 @@
 //! Words and rules without I/O. Knows no other layer.
 
+pub mod control;
 pub mod error;
 pub mod hall;
 pub mod ids;
+pub mod keys;
 pub mod metrics;
 pub mod paging;
 pub mod policy;

@@ -26,6 +26,10 @@ pub struct PageOf<T> {
 }
 
 impl Page {
+    pub fn new(cursor: Option<String>, limit: Option<u32>) -> Self {
+        Self { cursor, limit }
+    }
+
     pub fn after(cursor: Option<String>) -> Self {
         Self { cursor, limit: None }
     }

@@ -1,9 +1,12 @@
-//! What an operator can change live. Scripts read it from Redis; the configuration seeds it there.
+//! The settings of a sale. Scripts read them from Redis. They come from the configuration, and operators change them live.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use serde::Serialize;
+use serde_json::Value;
+
+use crate::base::error::Error;
 
 /// Field names are those of the hash in Redis.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -50,7 +53,7 @@ impl Policy {
         ]
     }
 
-    /// Identifies this configuration, so that it is applied once and live changes outlast a restart.
+    /// Identifies this configuration, so that each is applied once.
     pub fn seed(&self) -> String {
         self.fields().map(|(_, value)| value.to_string()).join("/")
     }
@@ -69,6 +72,20 @@ impl Policy {
             sync_interval_ms: field("sync_interval_ms")?,
             seats_per_pass: field("seats_per_pass")?,
         })
+    }
+
+    /// The rules between settings. The error names the one that is broken.
+    pub fn check(&self) -> Result<(), Error> {
+        let refuse = |rule: &str| Err(Error::InvalidPolicy(rule.to_owned()));
+        if self.active_ttl_ms < self.hold_ttl_ms {
+            return refuse("activeTtlSeconds must be at least holdTtlSeconds: a pass has to outlast a hold.");
+        }
+        if self.sync_interval_ms >= self.hold_ttl_ms {
+            return refuse(
+                "holdTtlSeconds must be more than ZTICKET_SYNC_INTERVAL_MS: a sale has to be settled before its hold can end.",
+            );
+        }
+        Ok(())
     }
 
     /// A pulse is good for the slice it falls into; there are four full ones in a queue TTL.
@@ -94,6 +111,72 @@ impl Policy {
         let soonest = Duration::from_millis(rounds.saturating_mul(self.interval_ms));
         let paced = (soonest / 2).max(Self::SHORTEST_POLL).min(self.longest_poll());
         paced - paced / 1000 * (spread % 100)
+    }
+}
+
+/// A setting that operators change while servers run.
+pub struct Setting {
+    /// What it is called outside.
+    pub name: &'static str,
+    pub lowest: u64,
+    pub highest: u64,
+    /// What one of its units outside is inside: milliseconds for times.
+    unit: u64,
+    field: fn(&mut Policy) -> &mut u64,
+}
+
+/// Settings that need a restart, and what to set for it.
+const FIXED: [(&str, &str); 2] =
+    [("syncIntervalMs", "ZTICKET_SYNC_INTERVAL_MS"), ("snapshotIntervalMs", "ZTICKET_SNAPSHOT_INTERVAL_MS")];
+
+pub const SETTINGS: [Setting; 8] = [
+    Setting { name: "batch", lowest: 1, highest: 1_000_000, unit: 1, field: |policy| &mut policy.batch },
+    Setting { name: "intervalMs", lowest: 10, highest: 3_600_000, unit: 1, field: |policy| &mut policy.interval_ms },
+    Setting { name: "maxActive", lowest: 1, highest: 10_000_000, unit: 1, field: |policy| &mut policy.max_active },
+    Setting {
+        name: "activeTtlSeconds",
+        lowest: 1,
+        highest: 86_400,
+        unit: 1000,
+        field: |policy| &mut policy.active_ttl_ms,
+    },
+    Setting { name: "holdTtlSeconds", lowest: 1, highest: 86_400, unit: 1000, field: |policy| &mut policy.hold_ttl_ms },
+    Setting {
+        name: "queueTtlSeconds",
+        lowest: 4,
+        highest: 86_400,
+        unit: 1000,
+        field: |policy| &mut policy.queue_ttl_ms,
+    },
+    Setting { name: "maxQueue", lowest: 0, highest: u32::MAX as u64, unit: 1, field: |policy| &mut policy.max_queue },
+    Setting { name: "seatsPerPass", lowest: 1, highest: 50, unit: 1, field: |policy| &mut policy.seats_per_pass },
+];
+
+impl Setting {
+    pub fn named(name: &str) -> Result<&'static Self, Error> {
+        if let Some((_, variable)) = FIXED.iter().find(|(fixed, _)| *fixed == name) {
+            return Err(Error::InvalidPolicy(format!(
+                "{name} cannot change while servers run: set {variable} and restart them."
+            )));
+        }
+        let known = || SETTINGS.map(|setting| setting.name).join(", ");
+        let setting = SETTINGS.iter().find(|setting| setting.name == name);
+        setting.ok_or_else(|| Error::InvalidPolicy(format!("There is no such setting. These can change: {}.", known())))
+    }
+
+    /// The value, if it is one of this setting's.
+    pub fn check(&self, value: &Value) -> Result<u64, Error> {
+        let Self { name, lowest, highest, .. } = self;
+        let fits = value.as_u64().filter(|value| (lowest..=highest).contains(&value));
+        fits.ok_or_else(|| Error::InvalidPolicy(format!("{name} is a whole number from {lowest} to {highest}.")))
+    }
+
+    pub fn get(&self, policy: &Policy) -> u64 {
+        *(self.field)(&mut policy.clone()) / self.unit
+    }
+
+    pub fn set(&self, policy: &mut Policy, value: u64) {
+        *(self.field)(policy) = value.saturating_mul(self.unit);
     }
 }
 
@@ -136,6 +219,30 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_setting_reads_back_in_its_own_unit_and_keeps_its_bounds() {
+        for setting in &SETTINGS {
+            let mut policy = Policy::default();
+            for value in [setting.lowest, setting.highest] {
+                assert_eq!(setting.check(&value.into()).unwrap(), value);
+                setting.set(&mut policy, value);
+                assert_eq!(setting.get(&policy), value, "{}", setting.name);
+            }
+            for wrong in
+                [setting.highest.saturating_add(1).into(), Value::from(-1), 1.5.into(), "5".into(), true.into()]
+            {
+                assert!(matches!(setting.check(&wrong), Err(Error::InvalidPolicy(_))), "{} {wrong}", setting.name);
+            }
+        }
+    }
+
+    #[test]
+    fn settings_that_need_a_restart_say_so() {
+        let refused = |name| Setting::named(name).err().unwrap().public().2.to_owned();
+        assert!(refused("syncIntervalMs").contains("ZTICKET_SYNC_INTERVAL_MS"));
+        assert!(refused("nonsense").contains("maxActive"));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use tokio::time::timeout;
 use uuid::Uuid;
 
 use crate::base::LONGEST_WAIT;
+use crate::base::control::Control;
 use crate::base::error::Error;
 use crate::base::hall::Hall;
 use crate::base::ids::{ConcertId, EventId};
@@ -134,6 +135,7 @@ impl Catalogue {
         let concerts =
             db::concerts::all(&mut conn).await?.into_iter().map(|row| (ConcertId(row.id), Concert::from(row)));
         let mut concerts: BTreeMap<ConcertId, Concert> = concerts.collect();
+        let controls: HashMap<EventId, Control> = db::controls::all(&mut conn).await?.into_iter().collect();
         rows.sort_by_key(|row| (row.starts_at, row.id));
         let mut events = HashMap::new();
         for row in rows {
@@ -149,6 +151,9 @@ impl Catalogue {
                 }
                 None => Arc::new(self.load(&mut conn, id, row.salt, facts).await?),
             };
+            if let Some(control) = controls.get(&id) {
+                event.set_control(control);
+            }
             events.insert(id, event);
         }
         self.events.store(Arc::new(events));

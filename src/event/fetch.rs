@@ -12,7 +12,7 @@ use crate::base::ids::{Place, SeatNumber};
 use crate::base::policy::Policy;
 use crate::base::seat::SeatState;
 use crate::event::ranks::Ranked;
-use crate::event::snapshot::{Held, Meta, Pass, SeatMap, Snapshot, Whole, pace, sample};
+use crate::event::snapshot::{Held, InForce, Meta, Pass, SeatMap, Snapshot, Whole, pace, sample};
 use crate::store::redis::keys::{Key, Keys};
 use crate::store::redis::reads::{self, LineBytes, LinePart, PartsRead, PassesRead, Wanted};
 
@@ -101,6 +101,7 @@ fn covers(wanted: &Wanted, seen: &Meta, now: &Meta) -> bool {
 /// The parts of a snapshot, carried over or newly read.
 struct Parts {
     policy: Arc<Policy>,
+    in_force: InForce,
     line: Arc<Ranked>,
     back: Arc<Ranked>,
     passes: Arc<HashMap<Place, Pass>>,
@@ -112,6 +113,7 @@ impl Parts {
     fn empty(taken: Instant) -> Self {
         Self {
             policy: Arc::default(),
+            in_force: InForce::default(),
             line: Arc::default(),
             back: Arc::default(),
             passes: Arc::default(),
@@ -123,6 +125,7 @@ impl Parts {
     fn of(old: &Snapshot) -> Self {
         Self {
             policy: old.policy.clone(),
+            in_force: old.in_force,
             line: old.line.clone(),
             back: old.back.clone(),
             passes: old.passes.clone(),
@@ -166,6 +169,7 @@ impl Parts {
             self.seats = Arc::new(SeatMap { states: seats.states, holds, available, buyers });
         }
         if let Some(policy) = read.policy {
+            self.in_force = InForce::of(&policy);
             let policy = Policy::from_hash(&policy)
                 .ok_or_else(|| Error::Internal(format!("{}: the policy is incomplete", keys.get(Key::Policy))))?;
             self.policy = Arc::new(policy);
@@ -182,6 +186,7 @@ impl Parts {
             samples,
             meta,
             policy: self.policy,
+            in_force: self.in_force,
             line: self.line,
             back: self.back,
             passes: self.passes,

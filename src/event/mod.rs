@@ -10,7 +10,7 @@ pub mod pulses;
 pub mod ranks;
 pub mod snapshot;
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,7 @@ use chrono::Utc;
 use tokio::sync::{Mutex, Semaphore, watch};
 use uuid::Uuid;
 
+use crate::base::control::Control;
 use crate::base::error::Error;
 use crate::base::hall::Hall;
 use crate::base::ids::{EventId, Place, SeatNumber};
@@ -53,6 +54,9 @@ pub struct Event {
     salt: Uuid,
     signer: Signer,
     facts: ArcSwap<Facts>,
+    control: ArcSwap<Control>,
+    /// The version of what operators decided that this server knows to be in force.
+    in_force: AtomicI64,
     asked: AtomicU64,
     /// What the database lost that Redis knows of: [`Lost`] as bits.
     lost: AtomicU8,
@@ -86,6 +90,8 @@ impl Event {
             salt,
             signer: Signer::new(id, salt, master),
             facts: ArcSwap::from_pointee(facts),
+            control: ArcSwap::default(),
+            in_force: AtomicI64::new(0),
             asked: AtomicU64::new(0),
             lost: AtomicU8::new(0),
         }
@@ -143,6 +149,28 @@ impl Event {
 
     pub fn set_facts(&self, facts: Facts) {
         self.facts.store(Arc::new(facts));
+    }
+
+    /// What operators decided, as far as this server knows.
+    pub fn control(&self) -> Arc<Control> {
+        self.control.load_full()
+    }
+
+    /// Takes a decision of operators, unless it knows a newer one.
+    pub fn set_control(&self, control: &Control) {
+        self.control
+            .rcu(|known| if known.version < control.version { Arc::new(control.clone()) } else { known.clone() });
+    }
+
+    /// Notes that Redis has this version of what operators decided, or a newer one.
+    pub fn set_in_force(&self, version: i64) {
+        self.in_force.fetch_max(version, Ordering::Relaxed);
+    }
+
+    /// Whether Redis may lack what operators decided.
+    pub fn lacks_control(&self) -> bool {
+        let seen = self.snapshot.load().as_ref().map_or(0, |snapshot| snapshot.in_force.version);
+        self.control.load().version > self.in_force.load(Ordering::Relaxed).max(seen)
     }
 
     /// Whether it can be booked now, by this server's clock.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use prometheus::IntGaugeVec;
-use serde::Serialize;
 
+use crate::base::control::{Reason, State};
 use crate::base::error::Error;
 use crate::base::ids::{EventId, Place, SeatNumber};
 use crate::base::metrics::Metrics;
@@ -27,6 +27,7 @@ pub struct Snapshot {
     pub now_ms: u64,
     pub meta: Meta,
     pub policy: Arc<Policy>,
+    pub in_force: InForce,
     pub line: Arc<Ranked>,
     /// Places of the gap that may not return (again).
     pub back: Arc<Ranked>,
@@ -51,26 +52,27 @@ pub struct Pass {
     pub limit_ms: u64,
 }
 
-/// Whether an operator lets people in. Closed: nobody joins any more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum State {
-    Open,
-    Paused,
-    Closed,
+/// Which settings are in force.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct InForce {
+    /// Of what operators decided.
+    pub version: i64,
+    /// Until this event time, ms, people may still poll as under this queue TTL.
+    pub slow_until_ms: u64,
+    pub slow_ttl_ms: u64,
 }
 
-impl State {
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Open => "open",
-            Self::Paused => "paused",
-            Self::Closed => "closed",
+impl InForce {
+    /// From the hash in Redis. Servers of an earlier version wrote none of it.
+    pub fn of(policy: &HashMap<String, String>) -> Self {
+        fn field<T: std::str::FromStr + Default>(policy: &HashMap<String, String>, name: &str) -> T {
+            policy.get(name).and_then(|text| text.parse().ok()).unwrap_or_default()
         }
-    }
-
-    pub fn from_word(word: &str) -> Option<Self> {
-        [Self::Open, Self::Paused, Self::Closed].into_iter().find(|state| state.word() == word)
+        Self {
+            version: field(policy, "version"),
+            slow_until_ms: field(policy, "slow_until"),
+            slow_ttl_ms: field(policy, "slow_ttl_ms"),
+        }
     }
 }
 
@@ -80,7 +82,7 @@ pub struct Meta {
     pub life: String,
     pub state: State,
     /// What an operator says about a pause.
-    pub reason: String,
+    pub reason: Option<Reason>,
     pub next: u64,
     /// First place after the block that places are taken from.
     pub end: u64,
@@ -130,7 +132,7 @@ impl Meta {
                 }
                 None => return Err(Error::internal("meta has no state")),
             },
-            reason: hash.get("reason").cloned().unwrap_or_default(),
+            reason: hash.get("reason").and_then(|text| Reason::from_text(text)),
             next: number(hash, "next")?,
             end: number(hash, "end")?,
             base: number(hash, "base")?,
@@ -226,6 +228,14 @@ pub enum Standing {
 impl Snapshot {
     pub fn age(&self) -> Duration {
         self.taken.elapsed()
+    }
+
+    /// The longest that someone may wait between two polls: some were told so before the queue TTL became shorter.
+    pub fn longest_poll(&self) -> Duration {
+        let slow = self.in_force.slow_until_ms > self.now_ms;
+        let slow_ttl_ms = if slow { self.in_force.slow_ttl_ms } else { 0 };
+        let queue_ttl_ms = self.policy.queue_ttl_ms.max(slow_ttl_ms);
+        Policy { queue_ttl_ms, ..(*self.policy).clone() }.longest_poll()
     }
 
     /// Event time now, by this server's monotonic clock.

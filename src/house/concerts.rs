@@ -6,6 +6,7 @@ use chrono::{DateTime, Utc};
 use futures_util::future::try_join_all;
 use serde::Serialize;
 
+use crate::base::control::State;
 use crate::base::error::Error;
 use crate::base::ids::{ConcertId, EventId, SeatNumber};
 use crate::base::paging::{Page, PageOf};
@@ -13,7 +14,7 @@ use crate::base::seat::SeatState;
 use crate::event::Event;
 use crate::event::catalogue::Catalogue;
 use crate::event::facts::{Booking, Concert};
-use crate::event::snapshot::{Snapshot, State};
+use crate::event::snapshot::Snapshot;
 use crate::sale::views::Views;
 
 pub struct Concerts {

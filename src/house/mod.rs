@@ -1,6 +1,8 @@
-//! What is offered, and to whom: concerts, people and their money, rankings. Knows the sale and everything below.
+//! What is offered, to whom, and by whom: concerts, people and their money, rankings, operators. Knows the sale and everything below.
 
 pub mod concerts;
+pub mod desk;
+pub mod operators;
 pub mod people;
 pub mod rankings;
 pub mod setup;

@@ -40,25 +40,40 @@ pub struct DatePlan {
 }
 
 impl ConcertPlan {
-    fn check(&self) -> Result<(), Error> {
-        let refuse = |problem: String| Err(Error::InvalidRequest(problem));
-        let title = self.title.chars().count();
-        if self.title.trim().is_empty() || title > LONGEST_TITLE || self.title.chars().any(char::is_control) {
-            return refuse(format!("title is 1 to {LONGEST_TITLE} letters."));
-        }
-        // PostgreSQL stores no null, and pages show no control characters but line ends and tabs.
-        let strange = |letter: char| letter.is_control() && !matches!(letter, '\n' | '\r' | '\t');
-        if self.description.chars().count() > LONGEST_DESCRIPTION || self.description.chars().any(strange) {
-            return refuse(format!("description is {LONGEST_DESCRIPTION} letters at most."));
-        }
-        if self.booking_closes_at <= self.booking_opens_at {
-            return refuse("bookingClosesAt is after bookingOpensAt.".to_owned());
-        }
+    pub fn check(&self) -> Result<(), Error> {
+        check_concert(&self.title, &self.description, self.booking_opens_at, self.booking_closes_at)?;
         if self.dates.is_empty() || self.dates.len() > MOST_DATES {
-            return refuse(format!("dates is a list of 1 to {MOST_DATES}."));
+            return Err(Error::InvalidRequest(format!("dates is a list of 1 to {MOST_DATES}.")));
         }
         Ok(())
     }
+}
+
+pub fn check_title(title: &str) -> Result<(), Error> {
+    let length = title.chars().count();
+    if title.trim().is_empty() || length > LONGEST_TITLE || title.chars().any(char::is_control) {
+        return Err(Error::InvalidRequest(format!("title is 1 to {LONGEST_TITLE} letters.")));
+    }
+    Ok(())
+}
+
+/// The rules for what a concert says about itself.
+pub fn check_concert(
+    title: &str,
+    description: &str,
+    opens_at: DateTime<Utc>,
+    closes_at: DateTime<Utc>,
+) -> Result<(), Error> {
+    check_title(title)?;
+    // PostgreSQL stores no null, and pages show no control characters but line ends and tabs.
+    let strange = |letter: char| letter.is_control() && !matches!(letter, '\n' | '\r' | '\t');
+    if description.chars().count() > LONGEST_DESCRIPTION || description.chars().any(strange) {
+        return Err(Error::InvalidRequest(format!("description is {LONGEST_DESCRIPTION} letters at most.")));
+    }
+    if closes_at <= opens_at {
+        return Err(Error::InvalidRequest("bookingClosesAt is after bookingOpensAt.".to_owned()));
+    }
+    Ok(())
 }
 
 /// Makes the default event with this many free seats, if there is no event at all. Returns whether it did.
@@ -73,7 +88,8 @@ pub async fn add(pool: &Pool, plan: &ConcertPlan) -> Result<ConcertId, Error> {
     pool.get().await?.transaction(async |conn| create(conn, plan).await).await
 }
 
-async fn create(conn: &mut Conn, plan: &ConcertPlan) -> Result<ConcertId, Error> {
+/// Writes a checked plan.
+pub async fn create(conn: &mut Conn, plan: &ConcertPlan) -> Result<ConcertId, Error> {
     let concert = NewConcert {
         title: &plan.title,
         description: &plan.description,

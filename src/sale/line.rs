@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::base::control::{Reason, State};
 use crate::base::error::Error;
 use crate::base::ids::PersonId;
 use crate::base::policy::Policy;
@@ -12,7 +13,7 @@ use crate::base::token::Token;
 use crate::event::Event;
 use crate::event::facts::Booking;
 use crate::event::pulses::Bundle;
-use crate::event::snapshot::{Snapshot, Standing, State, UNSURE};
+use crate::event::snapshot::{Snapshot, Standing, UNSURE};
 use crate::sale::entrance::{Entered, Entrance};
 use crate::sale::views::{Seen, Views};
 use crate::store::Stores;
@@ -66,7 +67,7 @@ pub enum Status {
 /// An operator stopped letting people in for a while.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Pause {
-    pub reason: String,
+    pub reason: Option<Reason>,
 }
 
 #[derive(Debug, Serialize)]

@@ -8,6 +8,7 @@
 pub mod admission;
 pub mod attempts;
 pub mod blocks;
+pub mod control;
 pub mod entrance;
 pub mod line;
 pub mod rebuild;

@@ -6,12 +6,13 @@ use std::ops::Range;
 
 use serde::Serialize;
 
+use crate::base::control::{Control, Reason};
 use crate::base::error::Error;
 use crate::base::ids::{Place, SeatNumber};
 use crate::base::policy::Policy;
 use crate::base::seat::{SeatChange, SeatState};
 use crate::event::ranks::Ranked;
-use crate::event::snapshot::{COUNTERS, Meta, Snapshot, State};
+use crate::event::snapshot::{COUNTERS, Meta, Snapshot};
 use crate::store::db::events::{Block, LineRow};
 use crate::store::redis::scripts::RestoreArgs;
 
@@ -29,9 +30,11 @@ pub struct Sources<'a> {
     /// Places that have an order.
     pub buyers: &'a HashSet<Place>,
     pub seats: usize,
+    /// The settings in force under what operators decided.
     pub policy: &'a Policy,
+    pub control: &'a Control,
     /// Identifies the configuration.
-    pub seed: String,
+    pub seed: &'a str,
     /// How long admission waits for lost places to return, ms.
     pub gap_wait: u64,
 }
@@ -58,8 +61,8 @@ struct MetaFields<'a> {
     gap_to: i64,
     gap_wait: u64,
     tick: i64,
-    state: State,
-    reason: &'a str,
+    state: &'a str,
+    reason: String,
     line_version: u64,
     passes_version: u64,
     seats_version: u64,
@@ -71,7 +74,11 @@ struct MetaFields<'a> {
 struct Settings<'a> {
     #[serde(flatten)]
     policy: &'a Policy,
+    version: i64,
     seed: &'a str,
+    slow_ttl_ms: u64,
+    /// How long the slow queue TTL still counts, ms.
+    slow_left: u64,
 }
 
 /// Place, ms left, ms left to its limit.
@@ -134,7 +141,7 @@ impl RebuiltLine {
         let holds = sources.snapshot.map(|snapshot| holds_left(snapshot, &sold, &passes)).unwrap_or_default();
         Ok(RestoreArgs {
             facts: json(&self.facts(sources))?,
-            policy: json(&Settings { policy: sources.policy, seed: &sources.seed })?,
+            policy: json(&settings(sources))?,
             line: trimmed(self.waiting.bytes()),
             back: trimmed(self.back.bytes()),
             passes: json(&passes)?,
@@ -145,10 +152,6 @@ impl RebuiltLine {
 
     fn facts<'a>(&self, sources: &Sources<'a>) -> MetaFields<'a> {
         let meta = sources.last_seen;
-        // With an old snapshot, the database knows better whether an operator paused or closed the event.
-        let state = sources.snapshot.map(|snapshot| (snapshot.meta.state, snapshot.meta.reason.as_str()));
-        let saved = State::from_word(&sources.row.state).unwrap_or(State::Open);
-        let (state, reason) = state.unwrap_or((saved, &sources.row.reason));
         let counter = |name: &'static str| {
             let before = meta.map_or(0, |meta| meta.counter(name));
             (name, before + u64::from(name == "restores"))
@@ -164,13 +167,24 @@ impl RebuiltLine {
             gap_to: self.gap.end,
             gap_wait: if self.gap.is_empty() { 0 } else { sources.gap_wait },
             tick: sources.snapshot.map_or(0, |snapshot| signed(snapshot.now_ms)).max(sources.row.tick),
-            state,
-            reason,
+            state: sources.control.state.word(),
+            reason: Reason::text(sources.control.reason.as_ref()),
             line_version: meta.map_or(1, |meta| meta.line_version + 1),
             passes_version: meta.map_or(1, |meta| meta.passes_version + 1),
             seats_version: meta.map_or(1, |meta| meta.seats_version + 1),
             counters: COUNTERS.into_iter().map(counter).collect(),
         }
+    }
+}
+
+fn settings<'a>(sources: &Sources<'a>) -> Settings<'a> {
+    let slow = sources.snapshot.map(|snapshot| (snapshot.in_force, snapshot.now_ms));
+    Settings {
+        policy: sources.policy,
+        version: sources.control.version,
+        seed: sources.seed,
+        slow_ttl_ms: slow.map_or(0, |(in_force, _)| in_force.slow_ttl_ms),
+        slow_left: slow.map_or(0, |(in_force, now_ms)| in_force.slow_until_ms.saturating_sub(now_ms)),
     }
 }
 

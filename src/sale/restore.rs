@@ -12,7 +12,6 @@ use tokio::time::timeout_at;
 
 use crate::base::error::Error;
 use crate::base::ids::EventId;
-use crate::base::policy::Policy;
 use crate::base::quiet::Quiet;
 use crate::event::catalogue::Catalogue;
 use crate::event::per_event::PerEvent;
@@ -20,12 +19,13 @@ use crate::event::snapshot::Snapshot;
 use crate::event::{Event, Lost};
 use crate::sale::attempts::{Attempts, Hurry};
 use crate::sale::blocks::Blocks;
+use crate::sale::control::Controls;
 use crate::sale::rebuild::{RebuiltLine, Sources};
 use crate::sale::settle::Settler;
 use crate::store::db::events::{Block, LARGEST_BLOCK, PLACES, SMALLEST_BLOCK, Tick};
 use crate::store::db::locks::Alone;
 use crate::store::redis::reads;
-use crate::store::redis::scripts::{NewBlock, PolicySet, Restore, Why};
+use crate::store::redis::scripts::{NewBlock, Restore, Why};
 use crate::store::{Stores, db};
 
 /// How long a server that may have a newer snapshot gets to restore the event itself.
@@ -50,8 +50,7 @@ pub struct Restorer {
     catalogue: Arc<Catalogue>,
     settler: Arc<Settler>,
     pub blocks: Blocks,
-    /// Seeds the live settings of every event.
-    policy: Policy,
+    controls: Arc<Controls>,
     attempts: Attempts,
     events: PerEvent<Progress>,
     failures: Quiet<()>,
@@ -60,7 +59,7 @@ pub struct Restorer {
 /// What this server knows about an event's readiness.
 #[derive(Default)]
 struct Progress {
-    /// Whether this server has seen it ready, with its settings seeded.
+    /// Whether this server has seen it ready, with the settings in force.
     prepared: AtomicBool,
 }
 
@@ -90,10 +89,10 @@ enum Condition {
 }
 
 impl Restorer {
-    pub fn new(stores: Arc<Stores>, catalogue: Arc<Catalogue>, settler: Arc<Settler>, policy: Policy) -> Self {
+    pub fn new(stores: Arc<Stores>, catalogue: Arc<Catalogue>, settler: Arc<Settler>, controls: Arc<Controls>) -> Self {
         let (attempts, events, failures) = (Attempts::default(), PerEvent::default(), Quiet::new());
         let blocks = Blocks::new(stores.clone());
-        Self { stores, catalogue, settler, blocks, policy, attempts, events, failures }
+        Self { stores, catalogue, settler, blocks, controls, attempts, events, failures }
     }
 
     /// Returns when the event is ready. Everyone who asks waits for the same attempt, and one server at a time repairs.
@@ -181,7 +180,8 @@ impl Restorer {
         let progress = self.events.of(event.id);
         if !progress.prepared.load(Ordering::Relaxed) {
             self.compare(event).await?;
-            self.seed(event).await?;
+            self.controls.put_in_force(event, &event.control()).await?;
+            db::events::park(&mut self.stores.db.get().await?, event.id, None).await?;
             progress.prepared.store(true, Ordering::Relaxed);
         }
         Ok(())
@@ -195,21 +195,6 @@ impl Restorer {
         event.set_lost(Lost::Places, end > ceiling);
         event.set_lost(Lost::Sales, !self.settler.differences(event).await?.is_empty());
         Ok(())
-    }
-
-    /// Seeds the live settings, once per configuration.
-    async fn seed(&self, event: &Event) -> Result<(), Error> {
-        let mut conn = self.stores.redis.get().await?;
-        let (seed, fields) = (self.policy.seed(), self.policy.fields());
-        // A Redis that refuses writes for now is good enough, if there is nothing to write.
-        if reads::seed(&mut conn, &event.keys).await?.as_ref() != Some(&seed)
-            && let PolicySet::Refused(rule) =
-                self.stores.scripts.policy_set(&mut conn, &event.keys, &seed, &fields).await?
-        {
-            return Err(Error::Internal(format!("Redis refused the configured policy: {rule}")));
-        }
-        drop(conn);
-        db::events::park(&mut self.stores.db.get().await?, event.id, None).await
     }
 
     /// Records where the lines stand at a clean stop: a Redis that comes back the same has lost nobody.
@@ -279,6 +264,8 @@ impl Restorer {
         if !self.store_block(event, &block, Why::NewLife, parked).await? {
             return Ok(false);
         }
+        // Redis may have lost the latest decision of operators.
+        self.controls.put_in_force(event, &db::controls::find(alone.conn()?, event.id).await?).await?;
         let repaired = self.settler.audit(event).await?;
         self.settler.recount(event);
         tracing::info!(event = %event.id, repaired, "Redis started a new life");
@@ -287,12 +274,16 @@ impl Restorer {
 
     async fn store_block(&self, event: &Event, block: &Block, why: Why, parked: Option<i64>) -> Result<bool, Error> {
         let (places, fetch) = (block.start..block.end, block.fetch);
-        let new = NewBlock { places, fetch, why, gap_wait_ms: gap_wait(&self.policy_of(event)), parked };
+        let new = NewBlock { places, fetch, why, gap_wait_ms: self.gap_wait(event), parked };
         self.stores.scripts.block(&mut self.stores.redis.get().await?, &event.keys, &new).await
     }
 
-    fn policy_of(&self, event: &Event) -> Policy {
-        event.snapshot.load().as_ref().map_or_else(|| self.policy.clone(), |snapshot| (*snapshot.policy).clone())
+    /// Within this time everyone who still waits has been heard from again, ms.
+    fn gap_wait(&self, event: &Event) -> u64 {
+        let policy = self.controls.policy(&event.control());
+        let seen = event.snapshot.load().as_ref().map_or(Duration::ZERO, |snapshot| snapshot.longest_poll());
+        let wait = policy.longest_poll().max(seen) + policy.pulse_interval() * 2 + MARGIN;
+        u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)
     }
 
     async fn restore(&self, event: &Event, alone: &mut Alone, started: Instant) -> Result<bool, Error> {
@@ -309,7 +300,8 @@ impl Restorer {
         let changes = db::changes::latest(conn, event.id).await?;
         let from = recent.map_or(row.undecided, |snapshot| lowest_place(snapshot).min(row.undecided));
         let buyers: HashSet<_> = db::changes::buyers(conn, event.id, from).await?.into_iter().collect();
-        let policy = self.policy_of(event);
+        let control = db::controls::find(conn, event.id).await?;
+        event.set_control(&control);
         let sources = Sources {
             snapshot: recent,
             last_seen: snapshot.as_deref().map(|snapshot| &snapshot.meta),
@@ -318,9 +310,10 @@ impl Restorer {
             changes: &changes,
             buyers: &buyers,
             seats: event.seats.len(),
-            policy: &policy,
-            seed: self.policy.seed(),
-            gap_wait: gap_wait(&policy),
+            policy: &self.controls.policy(&control),
+            control: &control,
+            seed: &self.controls.seed(),
+            gap_wait: self.gap_wait(event),
         };
         let line = RebuiltLine::new(&sources);
         let mut conn = self.stores.redis.get().await?;
@@ -335,14 +328,8 @@ impl Restorer {
     }
 }
 
-fn tick(event: EventId, seen: &Snapshot) -> Tick<'_> {
-    Tick {
-        event,
-        time: time_of(seen),
-        undecided: i64::try_from(seen.undecided()).unwrap_or(PLACES),
-        state: seen.meta.state.word(),
-        reason: &seen.meta.reason,
-    }
+fn tick(event: EventId, seen: &Snapshot) -> Tick {
+    Tick { event, time: time_of(seen), undecided: i64::try_from(seen.undecided()).unwrap_or(PLACES) }
 }
 
 /// The lowest place that waits, is inside, or may return.
@@ -354,10 +341,4 @@ fn lowest_place(snapshot: &Snapshot) -> i64 {
 /// When a snapshot was taken, in event time, ms.
 fn time_of(snapshot: &Snapshot) -> i64 {
     i64::try_from(snapshot.now_ms).unwrap_or(i64::MAX)
-}
-
-/// Within this time everyone who still waits has been heard from again, ms.
-fn gap_wait(policy: &Policy) -> u64 {
-    let wait = policy.longest_poll() + policy.pulse_interval() * 2 + MARGIN;
-    u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)
 }

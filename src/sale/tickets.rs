@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
+use diesel_async::AsyncConnection;
 use futures_util::FutureExt;
 use serde::Serialize;
+use serde_json::json;
 use uuid::Uuid;
 
 use crate::base::error::Error;
@@ -19,6 +21,7 @@ use crate::event::snapshot::Standing;
 use crate::sale::seats::{Party, Seats, refusal, sold};
 use crate::sale::seller::{Sale, Seller};
 use crate::sale::settle::Settler;
+use crate::store::db::audit_log::Entry;
 use crate::store::db::changes::Unsettled;
 use crate::store::db::sell::{NewOrder, Sold};
 use crate::store::db::tickets::{CANCELLED, TicketRow};
@@ -248,20 +251,65 @@ impl Tickets {
         if row.status == CANCELLED {
             return Ok(self.ticket(&event, row));
         }
-        let done = self.stores.query(move |conn| db::tickets::cancel(conn, id).boxed()).await?;
+        let done = self.stores.query(move |conn| db::tickets::cancel(conn, id, false).boxed()).await?;
         let row = self.own_row(buyer, id).await?;
         if done {
-            self.stores.metrics.tickets_cancelled.with_label_values(&[&event.id.to_string()]).inc();
-            if let Some(place) = Place::from_db(row.place) {
-                event.own_writes.cancelled(place, SeatNumber(row.seat_number.cast_unsigned()));
-            }
-            if let Some(unsettled) = Unsettled::of(&row) {
-                self.settler.submit(vec![unsettled]);
-            }
+            self.cancelled(&event, &row);
         } else if row.status != CANCELLED {
             return Err(Error::CancelTooLate { until: event.facts().cancel_until.unwrap_or_default() });
         }
         Ok(self.ticket(&event, row))
+    }
+
+    /// Takes a ticket back for the house, whatever the deadline. `by` and `why` go into the audit log.
+    pub async fn take_back(&self, by: &str, id: TicketId, why: &str) -> Result<Ticket, Error> {
+        let row = self.row(id).await?.ok_or(Error::TicketNotFound)?;
+        let event = self.event_of(&row).await?;
+        let entry = Entry {
+            who: by.to_owned(),
+            action: "cancel ticket",
+            event: Some(event.id),
+            before: Some(
+                json!({ "ticketId": id, "seatNumber": row.seat_number, "price": row.price, "status": "PAID" }),
+            ),
+            after: Some(json!({ "ticketId": id, "status": "CANCELLED", "why": why })),
+        };
+        let done = self
+            .stores
+            .query(move |conn| {
+                async move {
+                    conn.transaction(async |conn| {
+                        let done = db::tickets::cancel(conn, id, true).await?;
+                        if done {
+                            db::audit_log::write(conn, &entry).await?;
+                        }
+                        Ok::<_, Error>(done)
+                    })
+                    .await
+                }
+                .boxed()
+            })
+            .await?;
+        let row = self.row(id).await?.ok_or(Error::TicketNotFound)?;
+        if done {
+            self.cancelled(&event, &row);
+        }
+        Ok(self.ticket(&event, row))
+    }
+
+    /// After a ticket was taken back: its buyer sees it at once, and the seat is on sale again.
+    fn cancelled(&self, event: &Event, row: &TicketRow) {
+        self.stores.metrics.tickets_cancelled.with_label_values(&[&event.id.to_string()]).inc();
+        if let Some(place) = Place::from_db(row.place) {
+            event.own_writes.cancelled(place, SeatNumber(row.seat_number.cast_unsigned()));
+        }
+        if let Some(unsettled) = Unsettled::of(row) {
+            self.settler.submit(vec![unsettled]);
+        }
+    }
+
+    async fn row(&self, id: TicketId) -> Result<Option<TicketRow>, Error> {
+        self.stores.query(move |conn| db::tickets::by_id(conn, id).boxed()).await
     }
 
     async fn by_place(&self, event: &Event, place: Place) -> Result<Vec<TicketRow>, Error> {
@@ -270,7 +318,7 @@ impl Tickets {
     }
 
     async fn own_row(&self, buyer: &Buyer, id: TicketId) -> Result<TicketRow, Error> {
-        let row = self.stores.query(move |conn| db::tickets::by_id(conn, id).boxed()).await?;
+        let row = self.row(id).await?;
         row.filter(|row| self.owns(buyer, row)).ok_or(Error::TicketNotFound)
     }
 

@@ -7,6 +7,7 @@ use clap::Subcommand;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::base::error::Error;
+use crate::house::operators::{self, Role};
 use crate::house::setup::{self, ConcertPlan};
 use crate::server::config::Config;
 use crate::server::fill::{self, Fill};
@@ -33,8 +34,26 @@ pub enum Command {
     Audit(Audit),
     /// Make a database that was restored from a backup safe to sell from; stop all servers first
     AfterRestore,
+    /// Add, list or remove the operators of the console and the admin API
+    #[command(subcommand)]
+    Operator(OperatorCommand),
     /// For developers: fill a line fast, print tokens from it, and exit
     Fill(Fill),
+}
+
+#[derive(Subcommand)]
+pub enum OperatorCommand {
+    /// Add an operator and print the key, which is not kept and not shown again
+    Add {
+        /// What the audit log calls them
+        name: String,
+        #[arg(long, value_enum)]
+        role: Role,
+    },
+    /// List the operators
+    List,
+    /// Remove an operator: servers refuse the key within two seconds
+    Remove { name: String },
 }
 
 impl Command {
@@ -51,6 +70,7 @@ impl Command {
             Self::AfterRestore => {
                 repair::after_restore(&config, std::io::stdout()).await.map_err(|error| error.to_string())
             }
+            Self::Operator(command) => operator(&config, command).await.map_err(|error| error.to_string()),
             Self::Fill(fill) => fill::run(&config, &fill, std::io::stdout()).await.map_err(|error| error.to_string()),
         }
     }
@@ -76,6 +96,21 @@ async fn seed(config: &Config) -> Result<(), Error> {
     match setup::seed(&database(config).await?).await? {
         0 => tracing::info!("there are concerts already: nothing to set up"),
         made => tracing::info!("set up {made} example concerts"),
+    }
+    Ok(())
+}
+
+async fn operator(config: &Config, command: OperatorCommand) -> Result<(), Error> {
+    migrate::migrate(&config.database_url).await?;
+    let pool = pool::pool(&config.database_url, 1)?;
+    match command {
+        OperatorCommand::Add { name, role } => println!("{}", operators::add(&pool, &name, role).await?),
+        OperatorCommand::List => {
+            for (name, role, since) in operators::list(&pool).await? {
+                println!("{role:<9} {name} (since {})", since.format("%Y-%m-%d %H:%M UTC"));
+            }
+        }
+        OperatorCommand::Remove { name } => operators::remove(&pool, &name).await?,
     }
     Ok(())
 }

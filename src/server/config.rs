@@ -38,7 +38,7 @@ pub struct Config {
     /// are refused at once; those that wait are served within a second or two.
     pub most_entering: usize,
     pub most_buying: usize,
-    /// Reserved for operators: read and checked, not used yet.
+    /// Whoever has it is an admin, beside the operators in the database.
     pub admin_token: Option<String>,
     /// Seeds the live settings of every event.
     pub policy: Policy,

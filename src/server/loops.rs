@@ -22,6 +22,8 @@ const AFTER_FAILURE: Duration = Duration::from_secs(1);
 const LONGEST_ROUND: Duration = Duration::from_secs(15);
 /// How often the list of events is read.
 const CATALOGUE_EVERY: Duration = Duration::from_secs(5);
+/// How often Redis is told what it missed of operators' decisions.
+const CONTROLS_EVERY: Duration = Duration::from_secs(1);
 /// How soon a new event gets its loops.
 const NOTICED_WITHIN: Duration = Duration::from_secs(1);
 
@@ -37,6 +39,8 @@ const OF_SERVER: &[OfServer] = &[
     ("rankings", |parts| Box::pin(async move { parts.rankings.step().await })),
     ("tick", |parts| Box::pin(async move { parts.restorer.tick_step().await })),
     ("limits", |parts| Box::pin(async move { parts.site.limits.step().await })),
+    ("controls", |parts| Box::pin(async move { parts.controls.catch_up().await.map(|()| CONTROLS_EVERY) })),
+    ("figures", |parts| Box::pin(async move { parts.desk.figures_step().await })),
     ("catalogue", |parts| Box::pin(async move { catalogue_step(&parts).await })),
 ];
 

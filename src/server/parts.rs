@@ -12,10 +12,13 @@ use crate::base::seal::Seal;
 use crate::base::token::MasterKeys;
 use crate::event::catalogue::Catalogue;
 use crate::house::concerts::Concerts;
+use crate::house::desk::Desk;
+use crate::house::operators::Operators;
 use crate::house::people::People;
 use crate::house::rankings::Rankings;
 use crate::house::setup;
 use crate::sale::admission::Admission;
+use crate::sale::control::Controls;
 use crate::sale::entrance::Entry;
 use crate::sale::line::Line;
 use crate::sale::restore::Restorer;
@@ -41,6 +44,8 @@ pub struct Parts {
     pub views: Arc<Views>,
     pub line: Arc<Line>,
     pub admission: Admission,
+    pub controls: Arc<Controls>,
+    pub desk: Arc<Desk>,
     pub seats: Arc<Seats>,
     pub rankings: Arc<Rankings>,
     pub site: Arc<Site>,
@@ -96,7 +101,8 @@ fn assemble(
     let touched = Arc::new(Touched::default());
     let sweep_every = Duration::from_millis(config.policy.sync_interval_ms);
     let (settler, to_settle) = Settler::new(stores.clone(), catalogue.clone(), sweep_every, touched.clone());
-    let restorer = Arc::new(Restorer::new(stores.clone(), catalogue.clone(), settler.clone(), policy()));
+    let controls = Arc::new(Controls::new(stores.clone(), catalogue.clone(), policy()));
+    let restorer = Arc::new(Restorer::new(stores.clone(), catalogue.clone(), settler.clone(), controls.clone()));
     let views = Arc::new(Views::new(stores.clone(), restorer.clone(), config.snapshot_interval));
     let admit_every = Duration::from_millis(config.policy.interval_ms);
     let admission = Admission::new(stores.clone(), restorer.clone(), admit_every);
@@ -104,6 +110,10 @@ fn assemble(
     let seats = Arc::new(Seats::new(stores.clone(), views.clone(), currency()));
     let seller = Seller::start(&stores, settler.clone(), config.most_buying);
     let tickets = Tickets::new(stores.clone(), catalogue.clone(), seats.clone(), settler.clone(), seller, currency());
+    let tickets = Arc::new(tickets);
+    let desk =
+        Desk::new(stores.clone(), catalogue.clone(), views.clone(), controls.clone(), line.clone(), tickets.clone());
+    let desk = Arc::new(desk);
     let time_zone = config.time_zone.name().to_owned();
     let rankings = Arc::new(Rankings::new(stores.clone(), catalogue.clone(), touched, time_zone));
     let site = Site {
@@ -117,6 +127,8 @@ fn assemble(
         tickets,
         concerts: Concerts::new(catalogue.clone(), views.clone(), currency()),
         people: People::start(stores.clone(), currency()),
+        operators: Operators::new(stores.clone(), config.admin_token.as_deref()),
+        desk: desk.clone(),
         rankings: rankings.clone(),
         seat_maps: SeatMaps::new(views.clone()),
         limits: Limits::new(&config.limits, &stores.metrics),
@@ -131,7 +143,8 @@ fn assemble(
         stopping: watch::Sender::new(false),
     };
     let site = Arc::new(site);
-    let parts = Parts { stores, catalogue, settler, restorer, views, line, admission, seats, rankings, site };
+    let parts =
+        Parts { stores, catalogue, settler, restorer, views, line, admission, controls, desk, seats, rankings, site };
     (Arc::new(parts), to_settle)
 }
 

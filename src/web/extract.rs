@@ -71,7 +71,7 @@ async fn person(request: &HttpRequest) -> Result<Option<PersonId>, Error> {
 }
 
 /// The text after the word Bearer.
-fn bearer(value: &HeaderValue) -> Option<&str> {
+pub fn bearer(value: &HeaderValue) -> Option<&str> {
     let (scheme, key) = value.to_str().ok()?.split_once(' ')?;
     scheme.eq_ignore_ascii_case("Bearer").then_some(key.trim())
 }

@@ -11,6 +11,7 @@ pub mod gzip;
 pub mod limits;
 pub mod management;
 pub mod measured;
+pub mod operator;
 pub mod pages;
 pub mod push;
 pub mod route;

@@ -11,6 +11,8 @@ use crate::base::metrics::Metrics;
 use crate::base::seal::Seal;
 use crate::event::catalogue::Catalogue;
 use crate::house::concerts::Concerts;
+use crate::house::desk::Desk;
+use crate::house::operators::Operators;
 use crate::house::people::People;
 use crate::house::rankings::Rankings;
 use crate::sale::entrance::{Entrance, Entry};
@@ -32,9 +34,11 @@ pub struct Site {
     pub entry: Entry,
     pub line: Arc<Line>,
     pub seats: Arc<Seats>,
-    pub tickets: Tickets,
+    pub tickets: Arc<Tickets>,
     pub concerts: Concerts,
     pub people: People,
+    pub operators: Operators,
+    pub desk: Arc<Desk>,
     pub rankings: Arc<Rankings>,
     pub seat_maps: SeatMaps,
     pub limits: Limits,

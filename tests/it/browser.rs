@@ -11,6 +11,7 @@ use zticket::server::run::Background;
 use zticket_testkit::{Browser, Tab};
 
 use crate::support::TestApp;
+use crate::support::set_live;
 
 struct House {
     app: TestApp,
@@ -37,7 +38,7 @@ impl House {
     async fn set(&self, event: u32, changes: &[(&str, &str)]) {
         let keys = zticket::store::redis::keys::Keys::new(EventId::new(event).unwrap());
         let mut conn = self.app.redis.connect().await.unwrap();
-        self.app.parts().stores.scripts.policy_set(&mut conn, &keys, "", changes).await.unwrap();
+        set_live(&self.app.parts().stores.scripts, &mut conn, &keys, changes).await;
     }
 
     /// No error on the console, no request to anyone else.

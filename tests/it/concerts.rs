@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use zticket::base::ids::Place;
 
 use crate::support::app::answer;
+use crate::support::set_live;
 use crate::support::{TestApp, Visitor, plan};
 
 async fn get(app: &TestApp, path: &str) -> Value {
@@ -63,7 +64,7 @@ async fn a_concert_shows_its_dates_and_which_can_still_be_booked() {
     // One is paused, one sold out: the paused one can still be booked.
     let keys = |at: usize| zticket::store::redis::keys::Keys::new(dates[at]);
     let mut conn = app.redis.connect_for(&keys(1)).await.unwrap();
-    app.parts().stores.scripts.policy_set(&mut conn, &keys(1), "", &[("state", "paused")]).await.unwrap();
+    set_live(&app.parts().stores.scripts, &mut conn, &keys(1), &[("state", "paused")]).await;
     let person = app.rich("A", 10_000_000).await;
     let visitors = app.inside_of(dates[2], 8).await;
     for (at, visitor) in (0..).zip(&visitors) {

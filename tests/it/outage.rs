@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
+use reqwest::Method;
+use serde_json::json;
 use zticket::server::run::Background;
 use zticket::store::db::locks::Alone;
 use zticket::store::redis::keys::Key;
 use zticket_testkit::{Redis, eventually};
 
-use crate::support::app::reach_redis;
+use crate::support::app::{answer, reach_redis};
 use crate::support::{TestApp, Visitor};
 
 async fn ranks(app: &TestApp, visitors: &[Visitor]) -> Vec<u64> {
@@ -371,23 +373,48 @@ async fn an_old_snapshot_brings_back_no_pass_and_no_hold() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paused_or_closed_event_stays_so_when_only_the_database_is_left() {
-    for state in ["paused", "closed"] {
-        let mut app = TestApp::by_hand(|_| {}).await;
-        let visitor = app.enter().await;
-        let changes = [("state", state), ("reason", "Back at noon.")];
-        let mut conn = app.redis.connect().await.unwrap();
-        app.parts().stores.scripts.policy_set(&mut conn, &app.event().keys, "", &changes).await.unwrap();
-        app.look().await;
-        app.status(&visitor).await;
-        app.parts().restorer.tick_step().await.unwrap();
+async fn what_an_operator_decided_is_in_force_when_only_the_database_is_left() {
+    for (action, state) in [("pause", "paused"), ("close", "closed")] {
+        let mut app = TestApp::by_hand(|config| config.admin_token = Some("secret".to_owned())).await;
+        app.enter().await;
+        let admin = async |method, path: &str, body| {
+            let request = app.request(method, &format!("/api/admin/events/1/{path}")).bearer_auth("secret");
+            answer(request.json(&body)).await
+        };
+        assert_eq!(admin(Method::PATCH, "policy", json!({ "maxActive": 7 })).await.0, 200);
+        let reason = json!({ "reason": { "ko": "정오에 만나요.", "en": "Back at noon." } });
+        let body = if action == "pause" { reason } else { json!({}) };
+        assert_eq!(admin(Method::POST, action, body).await.0, 200);
         app.crash().await;
         app.restart_redis_empty().await;
         app.start_again().await;
         let seen = app.look().await;
-        assert_eq!((seen.meta.state.word(), seen.meta.reason.as_str()), (state, "Back at noon."));
+        assert_eq!((seen.meta.state.word(), seen.policy.max_active), (state, 7));
+        assert_eq!(
+            seen.meta.reason.as_ref().map(|reason| reason.en.as_str()),
+            (action == "pause").then_some("Back at noon.")
+        );
         app.finish().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_that_lost_the_last_decision_hears_of_it_again() {
+    let mut app = TestApp::by_hand(|config| config.admin_token = Some("secret".to_owned())).await;
+    let version = async |app: &TestApp| app.look().await.in_force.version;
+    // Redis comes back from a file that is older than the decision.
+    let mut conn = app.redis.connect().await.unwrap();
+    let _: () = redis::cmd("CONFIG").arg("SET").arg("appendonly").arg("no").query_async(&mut conn).await.unwrap();
+    let _: () = redis::cmd("SAVE").query_async(&mut conn).await.unwrap();
+    let _: () = redis::cmd("CONFIG").arg("SET").arg("save").arg("").query_async(&mut conn).await.unwrap();
+    let pause = app.request(Method::POST, "/api/admin/events/1/pause").bearer_auth("secret").json(&json!({}));
+    assert_eq!(answer(pause).await.0, 200);
+    assert_eq!(version(&app).await, 1);
+    app.restart_redis().await;
+    app.parts().restorer.ready(&app.event()).await.unwrap();
+    let seen = app.look().await;
+    assert_eq!((seen.in_force.version, seen.meta.state.word()), (1, "paused"));
+    app.finish().await;
 }
 
 /// How often servers have looked in this Redis whether an event is ready.

@@ -7,6 +7,7 @@ use serde_json::Value;
 use zticket::server::run::Background;
 use zticket_testkit::eventually;
 
+use crate::support::set_live;
 use crate::support::{TestApp, Visitor};
 
 /// An open stream, read an event at a time.
@@ -82,21 +83,17 @@ async fn a_stream_reports_a_pause_its_reason_and_the_turn_after_it() {
     let app = TestApp::start().await;
     let mut conn = app.redis.connect().await.unwrap();
     let keys = app.event().keys.clone();
-    app.parts()
-        .stores
-        .scripts
-        .policy_set(&mut conn, &keys, "", &[("state", "paused"), ("reason", "Soon.")])
-        .await
-        .unwrap();
+    let changes = [("state", "paused"), ("reason", r#"{"ko":"곧","en":"Soon."}"#)];
+    set_live(&app.parts().stores.scripts, &mut conn, &keys, &changes).await;
     let visitor = app.enter().await;
     let mut stream = Stream::open(&app, &visitor).await;
     let paused = eventually("the stream reports the pause", async || {
         let (_, status) = stream.next().await.unwrap();
-        status["pause"]["reason"].as_str().map(str::to_owned)
+        status["pause"]["reason"]["en"].as_str().map(str::to_owned)
     })
     .await;
     assert_eq!(paused, "Soon.");
-    app.parts().stores.scripts.policy_set(&mut conn, &keys, "", &[("state", "open")]).await.unwrap();
+    set_live(&app.parts().stores.scripts, &mut conn, &keys, &[("state", "open")]).await;
     while stream.next().await.unwrap().1["status"] != "ACTIVE" {}
     app.finish().await;
 }
@@ -191,7 +188,7 @@ async fn an_open_stream_keeps_its_place_and_its_turn_however_short_the_queue_ttl
     }
     let mut conn = app.redis.connect().await.unwrap();
     let changed = [("max_active", "1")];
-    app.parts().stores.scripts.policy_set(&mut conn, &app.event().keys, "", &changed).await.unwrap();
+    set_live(&app.parts().stores.scripts, &mut conn, &app.event().keys, &changed).await;
     let turn = async { while stream.next().await.unwrap().1["status"] != "ACTIVE" {} };
     tokio::time::timeout(Duration::from_secs(5), turn).await.expect("the listener is let in first");
     assert_eq!(app.status(&polls).await.1["status"], "WAITING");

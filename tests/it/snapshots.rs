@@ -12,6 +12,7 @@ use zticket::store::redis::scripts::Enter;
 use zticket_testkit::eventually;
 
 use crate::support::app::token_of;
+use crate::support::set_live;
 use crate::support::{TestApp, Visitor};
 
 /// Fills the line as a crowd would that arrives at once.
@@ -140,7 +141,7 @@ async fn a_change_between_the_two_reads_of_a_snapshot_is_not_missed() {
         let visitor = app.enter().await;
         app.look().await;
         // A change that has nothing to do with the line, so that there is something to read.
-        app.parts().stores.scripts.policy_set(&mut conn, &app.event().keys, "", &[("batch", "200")]).await.unwrap();
+        set_live(&app.parts().stores.scripts, &mut conn, &app.event().keys, &[("batch", "200")]).await;
         let (seen, ()) = tokio::join!(app.look(), app.admit());
         let standing = seen.standing(visitor.place());
         assert_ne!(standing, Standing::Over, "round {round}");

@@ -10,7 +10,7 @@ use crate::base::ids::ConcertId;
 use crate::store::db::pool::Conn;
 use crate::store::db::schema::{concerts, events};
 
-#[derive(Debug, Clone, Queryable, Selectable)]
+#[derive(Debug, Clone, Queryable, Selectable, AsChangeset)]
 #[diesel(table_name = concerts)]
 pub struct ConcertRow {
     pub id: i32,
@@ -41,6 +41,17 @@ pub struct NewDate<'a> {
 
 pub async fn all(conn: &mut Conn) -> Result<Vec<ConcertRow>, Error> {
     Ok(concerts::table.select(ConcertRow::as_select()).order(concerts::id).load(conn).await?)
+}
+
+/// One concert, and until the transaction ends nobody else changes it.
+pub async fn find_alone(conn: &mut Conn, id: ConcertId) -> Result<Option<ConcertRow>, Error> {
+    let found = concerts::table.find(id.0).select(ConcertRow::as_select()).for_no_key_update().first(conn).await;
+    Ok(found.optional()?)
+}
+
+pub async fn save(conn: &mut Conn, concert: &ConcertRow) -> Result<(), Error> {
+    diesel::update(concerts::table.find(concert.id)).set(concert).execute(conn).await?;
+    Ok(())
 }
 
 pub async fn any(conn: &mut Conn) -> Result<bool, Error> {

@@ -60,12 +60,29 @@ pub struct LineRow {
     pub tick: i64,
     pub undecided: i64,
     pub parked: Option<i64>,
-    pub state: String,
-    pub reason: String,
 }
 
 pub async fn all(conn: &mut Conn) -> Result<Vec<EventRow>, Error> {
     Ok(events::table.select(EventRow::as_select()).order(events::id).load(conn).await?)
+}
+
+/// One event, and until the transaction ends nobody else changes it.
+pub async fn find_alone(conn: &mut Conn, id: EventId) -> Result<Option<EventRow>, Error> {
+    let found = events::table.find(id.db()).select(EventRow::as_select()).for_no_key_update().first(conn).await;
+    Ok(found.optional()?)
+}
+
+/// Saves what an operator can change.
+pub async fn save(conn: &mut Conn, event: &EventRow) -> Result<(), Error> {
+    let changes = (
+        events::title.eq(&event.title),
+        events::on_sale.eq(event.on_sale),
+        events::starts_at.eq(event.starts_at),
+        events::cancel_until.eq(event.cancel_until),
+        events::one_place_per_person.eq(event.one_place_per_person),
+    );
+    diesel::update(events::table.find(event.id)).set(changes).execute(conn).await?;
+    Ok(())
 }
 
 /// The seats of an event, in order of their numbers: 1, 2, 3 …
@@ -173,34 +190,29 @@ pub async fn use_block(conn: &mut Conn, event: EventId, fetched: Fetched) -> Res
 }
 
 /// What a server saw of an event, to rebuild it from if nothing else is left.
-pub struct Tick<'a> {
+pub struct Tick {
     pub event: EventId,
     /// Event time, ms.
     pub time: i64,
     /// The lowest place still waiting.
     pub undecided: i64,
-    pub state: &'a str,
-    pub reason: &'a str,
 }
 
 /// Saves what servers saw, where it is newer than what is saved. Locks the events in order.
-pub async fn save_ticks(conn: &mut Conn, ticks: &[Tick<'_>]) -> Result<(), Error> {
+pub async fn save_ticks(conn: &mut Conn, ticks: &[Tick]) -> Result<(), Error> {
     diesel::sql_query(
-        "WITH seen AS (SELECT * FROM unnest($1, $2, $3, $4, $5) AS seen (id, tick, undecided, state, reason)),
+        "WITH seen AS (SELECT * FROM unnest($1, $2, $3) AS seen (id, tick, undecided)),
          older AS (
            SELECT e.id FROM events e JOIN seen ON seen.id = e.id AND e.tick < seen.tick
            ORDER BY e.id FOR NO KEY UPDATE OF e
          )
-         UPDATE events SET tick = seen.tick, undecided = seen.undecided, state = seen.state, reason = seen.reason,
-                           parked = NULL
+         UPDATE events SET tick = seen.tick, undecided = seen.undecided, parked = NULL
          FROM seen JOIN older ON older.id = seen.id
          WHERE events.id = seen.id AND events.tick < seen.tick",
     )
     .bind::<Array<Integer>, _>(ticks.iter().map(|tick| tick.event.db()).collect::<Vec<_>>())
     .bind::<Array<BigInt>, _>(ticks.iter().map(|tick| tick.time).collect::<Vec<_>>())
     .bind::<Array<BigInt>, _>(ticks.iter().map(|tick| tick.undecided).collect::<Vec<_>>())
-    .bind::<Array<Text>, _>(ticks.iter().map(|tick| tick.state).collect::<Vec<_>>())
-    .bind::<Array<Text>, _>(ticks.iter().map(|tick| tick.reason).collect::<Vec<_>>())
     .execute(conn)
     .await?;
     Ok(())

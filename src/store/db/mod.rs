@@ -1,12 +1,16 @@
 //! PostgreSQL: connections, migrations, locks, and queries by subject. Rules and transactions live in the stage that owns
 //! them; long statements are files in `sql/`.
 
+pub mod audit_log;
 pub mod changes;
 pub mod concerts;
+pub mod controls;
 pub mod events;
+pub mod figures;
 pub mod impatient;
 pub mod locks;
 pub mod migrate;
+pub mod operators;
 pub mod people;
 pub mod pool;
 pub mod rankings;

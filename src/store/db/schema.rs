@@ -1,6 +1,18 @@
 // @generated automatically by Diesel CLI.
 
 diesel::table! {
+    audit_log (id) {
+        id -> Int8,
+        at -> Timestamptz,
+        who -> Text,
+        action -> Text,
+        event_id -> Nullable<Int4>,
+        before -> Nullable<Jsonb>,
+        after -> Nullable<Jsonb>,
+    }
+}
+
+diesel::table! {
     concerts (id) {
         id -> Int4,
         title -> Text,
@@ -9,6 +21,17 @@ diesel::table! {
         closes_at -> Timestamptz,
         sold_out_at -> Nullable<Timestamptz>,
         created_at -> Timestamptz,
+    }
+}
+
+diesel::table! {
+    controls (event_id) {
+        event_id -> Int4,
+        version -> Int8,
+        state -> Text,
+        reason -> Text,
+        settings -> Jsonb,
+        changed_at -> Timestamptz,
     }
 }
 
@@ -37,6 +60,20 @@ diesel::table! {
 }
 
 diesel::table! {
+    figures (event_id, at) {
+        event_id -> Int4,
+        at -> Timestamptz,
+        waiting -> Int8,
+        inside -> Int8,
+        held -> Int8,
+        sold -> Int8,
+        entered -> Int8,
+        admitted -> Int8,
+        swept -> Int8,
+    }
+}
+
+diesel::table! {
     ledger (id) {
         id -> Int8,
         user_id -> Uuid,
@@ -46,6 +83,16 @@ diesel::table! {
         charge_key -> Nullable<Text>,
         order_id -> Nullable<Uuid>,
         ticket_id -> Nullable<Uuid>,
+        created_at -> Timestamptz,
+    }
+}
+
+diesel::table! {
+    operators (id) {
+        id -> Int4,
+        name -> Text,
+        role -> Text,
+        key_hash -> Bytea,
         created_at -> Timestamptz,
     }
 }
@@ -124,7 +171,10 @@ diesel::table! {
     }
 }
 
+diesel::joinable!(audit_log -> events (event_id));
+diesel::joinable!(controls -> events (event_id));
 diesel::joinable!(events -> concerts (concert_id));
+diesel::joinable!(figures -> events (event_id));
 diesel::joinable!(ledger -> payments (order_id));
 diesel::joinable!(ledger -> tickets (ticket_id));
 diesel::joinable!(ledger -> users (user_id));
@@ -136,5 +186,5 @@ diesel::joinable!(sections -> events (event_id));
 diesel::joinable!(tickets -> orders (order_id));
 
 diesel::allow_tables_to_appear_in_same_query!(
-    concerts, events, ledger, orders, payments, seats, sections, signing_keys, tickets, users,
+    audit_log, concerts, controls, events, figures, ledger, operators, orders, payments, seats, sections, signing_keys, tickets, users,
 );

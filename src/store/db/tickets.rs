@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use diesel::prelude::*;
-use diesel::sql_types::Uuid as SqlUuid;
+use diesel::sql_types::{Bool, Uuid as SqlUuid};
 use diesel_async::RunQueryDsl;
 use uuid::Uuid;
 
@@ -94,7 +94,8 @@ pub async fn sold_among(conn: &mut Conn, event: EventId, asked: &[SeatNumber]) -
 }
 
 /// Takes a ticket back: see `sql/cancel.sql`. Returns whether it did; if not, the ticket's row says why.
-pub async fn cancel(conn: &mut Conn, id: TicketId) -> Result<bool, Error> {
-    let cancelled = diesel::sql_query(include_str!("sql/cancel.sql")).bind::<SqlUuid, _>(id.0).execute(conn).await?;
+pub async fn cancel(conn: &mut Conn, id: TicketId, after_deadline: bool) -> Result<bool, Error> {
+    let cancel = diesel::sql_query(include_str!("sql/cancel.sql"));
+    let cancelled = cancel.bind::<SqlUuid, _>(id.0).bind::<Bool, _>(after_deadline).execute(conn).await?;
     Ok(cancelled == 1)
 }

@@ -169,9 +169,10 @@ pub async fn block_end(conn: &mut impl ConnectionLike, keys: &Keys) -> Result<Op
     Ok(redis::cmd("HGET").arg(keys.get(Key::Meta)).arg("end").query_async(conn).await?)
 }
 
-/// Names the configuration that the live settings were last seeded from.
-pub async fn seed(conn: &mut impl ConnectionLike, keys: &Keys) -> Result<Option<String>, Error> {
-    Ok(redis::cmd("HGET").arg(keys.get(Key::Policy)).arg("seed").query_async(conn).await?)
+/// Which decision of operators is in force, and on top of which configuration.
+pub async fn in_force(conn: &mut impl ConnectionLike, keys: &Keys) -> Result<(Option<i64>, Option<String>), Error> {
+    let fields = ["version", "seed"].as_slice();
+    Ok(redis::cmd("HMGET").arg(keys.get(Key::Policy)).arg(fields).query_async(conn).await?)
 }
 
 /// How many wait, and the first place that does.

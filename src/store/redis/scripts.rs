@@ -313,17 +313,18 @@ impl Scripts {
         }
     }
 
-    /// `seed` is empty for a change by an operator.
+    /// Puts settings in force, unless newer ones are.
     pub async fn policy_set<V: ToRedisArgs>(
         &self,
         conn: &mut impl ConnectionLike,
         keys: &Keys,
+        version: i64,
         seed: &str,
         changes: &[(&str, V)],
     ) -> Result<PolicySet, Error> {
         let reply = self
             .call(conn, Verb::PolicySet, keys, |call| {
-                call.arg(seed);
+                call.arg(version).arg(seed);
                 for (field, value) in changes {
                     call.arg(*field).arg(value);
                 }

@@ -1,5 +1,6 @@
 //! The JSON API: every route in one table.
 
+pub mod admin;
 pub mod concerts;
 pub mod queue;
 pub mod seats;
@@ -8,7 +9,7 @@ pub mod users;
 
 use std::sync::Arc;
 
-use actix_web::web::{self, JsonConfig, ServiceConfig, delete, post};
+use actix_web::web::{self, JsonConfig, ServiceConfig, delete, patch, post};
 
 use crate::base::metrics::Metrics;
 use crate::web::extract;
@@ -25,6 +26,7 @@ pub fn routes(config: &mut ServiceConfig, metrics: &Arc<Metrics>) {
             web::scope("/api")
                 .configure(|config| sale(config, metrics, "/api"))
                 .configure(|config| house(config, metrics))
+                .configure(|config| operators(config, metrics))
                 .service(
                     web::scope("/events/{event}")
                         .configure(|config| sale(config, metrics, "/api/events/{event}"))
@@ -82,4 +84,27 @@ fn house(config: &mut ServiceConfig, metrics: &Arc<Metrics>) {
         .service(path("/rankings/best-selling", "GET, HEAD").route(get().to(concerts::best_selling)))
         .service(path("/keys/tickets", "GET, HEAD").route(get().to(tickets::public_keys)))
         .service(path("/events/{event}", "GET, HEAD").route(get().to(concerts::event)));
+}
+
+/// What operators see and do.
+fn operators(config: &mut ServiceConfig, metrics: &Arc<Metrics>) {
+    let path = |pattern: &str, allowed| path(metrics, "/api", pattern, allowed);
+    config
+        .service(path("/admin/events", "GET, HEAD").route(get().to(admin::sales)))
+        .service(
+            path("/admin/events/{event}", "GET, HEAD, PATCH")
+                .route(get().to(admin::sale))
+                .route(patch().to(admin::change_event)),
+        )
+        .service(path("/admin/events/{event}/policy", "PATCH").route(patch().to(admin::policy)))
+        .service(path("/admin/events/{event}/pause", "POST").route(post().to(admin::pause)))
+        .service(path("/admin/events/{event}/resume", "POST").route(post().to(admin::resume)))
+        .service(path("/admin/events/{event}/close", "POST").route(post().to(admin::close)))
+        .service(path("/admin/events/{event}/reopen", "POST").route(post().to(admin::reopen)))
+        .service(path("/admin/events/{event}/history", "GET, HEAD").route(get().to(admin::history)))
+        .service(path("/admin/events/{event}/kick", "POST").route(post().to(admin::kick)))
+        .service(path("/admin/concerts", "POST").route(post().to(admin::add_concert)))
+        .service(path("/admin/concerts/{concert}", "PATCH").route(patch().to(admin::change_concert)))
+        .service(path("/admin/tickets/{ticket}/cancel", "POST").route(post().to(admin::cancel)))
+        .service(path("/admin/audit", "GET, HEAD").route(get().to(admin::audit)));
 }

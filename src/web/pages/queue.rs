@@ -192,7 +192,7 @@ fn waiting(visit: &Visit, event: &Event, token: Token, first: Option<u64>, statu
         p.crumb { a href={ "/events/" (event.id) } { "← " (event.facts().title) } }
         h1 { (t.queue_title) }
         @if let Some(pause) = pause {
-            div.alert.warn role="status" { strong { (t.pause_title) } p { @if pause.reason.is_empty() { (t.pause_hint) } @else { (pause.reason) } } }
+            div.alert.warn role="status" { strong { (t.pause_title) } p { (pause.reason.as_ref().map_or(t.pause_hint, |reason| visit.lang.of(reason))) } }
         }
         div.place {
             p.label #number-label { (t.your_number) }

@@ -3,6 +3,8 @@
 
 use std::fmt::Display;
 
+use crate::base::control::Reason;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lang {
     En,
@@ -24,6 +26,14 @@ impl Lang {
         match self {
             Self::En => "English",
             Self::Ko => "한국어",
+        }
+    }
+
+    /// What an operator says about a pause.
+    pub fn of(self, reason: &Reason) -> &str {
+        match self {
+            Self::En => &reason.en,
+            Self::Ko => &reason.ko,
         }
     }
 

@@ -138,7 +138,7 @@ async fn no_page_violates_the_accessibility_guidelines() {
     tab.reads("Your balance is").await;
     house.go(&tab, &format!("/events/{event}/queue")).await;
     check("no-place").await;
-    house.set(event.get(), &[("state", "paused"), ("reason", "One moment.")]).await;
+    house.set(event.get(), &[("state", "paused"), ("reason", r#"{"ko":"잠시만요.","en":"One moment."}"#)]).await;
     house.go(&tab, &format!("/events/{event}")).await;
     check("event").await;
     tab.click("form[action$='/join'] button").await;

@@ -29,7 +29,7 @@ fn read_code(picture: &[u8]) -> String {
 async fn two_people_are_let_in_in_order_and_one_sees_what_the_other_holds() {
     let house = house(|config| config.policy.max_active = 1).await;
     let (first, second) = (house.visitor().await, house.visitor().await);
-    house.set(1, &[("state", "paused"), ("reason", "The band is late.")]).await;
+    house.set(1, &[("state", "paused"), ("reason", r#"{"ko":"잠시만요.","en":"The band is late."}"#)]).await;
     for (tab, rank) in [(&first, "1"), (&second, "2")] {
         house.go(tab, "/").await;
         tab.click("a[href='/events/1']").await;

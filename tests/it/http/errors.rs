@@ -5,6 +5,7 @@ use serde_json::Value;
 use zticket_testkit::eventually;
 
 use crate::support::app::{answer, token_of};
+use crate::support::set_live;
 use crate::support::{TestApp, Visitor};
 
 #[track_caller]
@@ -247,7 +248,7 @@ async fn a_full_line_and_a_closed_sale_take_nobody() {
 
     let mut conn = app.redis.connect().await.unwrap();
     let closed = [("state", "closed")];
-    app.parts().stores.scripts.policy_set(&mut conn, &app.event().keys, "", &closed).await.unwrap();
+    set_live(&app.parts().stores.scripts, &mut conn, &app.event().keys, &closed).await;
     is(enter().await, 409, "EVENT_CLOSED");
     // A token of a place that was never given out is genuine only if the server signed it.
     let newer = Visitor(token_of(&app.event(), 1000));

@@ -12,6 +12,7 @@ use std::net::SocketAddr;
 
 use futures_util::future::join_all;
 use serde_json::Value;
+use zticket::house::operators::{self, Role};
 use zticket::server::config::Config;
 use zticket::server::run::Background;
 
@@ -21,6 +22,7 @@ use wire::{Answer, Then};
 use zticket_testkit::eventually;
 
 use crate::support::TestApp;
+use crate::support::set_live;
 
 /// Requests to each route.
 const ROUNDS: usize = 40;
@@ -40,7 +42,7 @@ fn roomy(config: &mut Config) {
 /// A free event that lets nobody in, and a priced one with people inside.
 async fn open_house(app: &TestApp) -> Known {
     let mut conn = app.redis.connect().await.unwrap();
-    app.parts().stores.scripts.policy_set(&mut conn, &app.event().keys, "", &[("state", "paused")]).await.unwrap();
+    set_live(&app.parts().stores.scripts, &mut conn, &app.event().keys, &[("state", "paused")]).await;
     let priced = app.priced_event().await;
     let inside = app.inside_of(priced, 30).await;
     let waiting = join_all((0..30).map(|_| app.enter())).await;
@@ -48,10 +50,11 @@ async fn open_house(app: &TestApp) -> Known {
     let (status, order) = app.pay(&inside[0], &rich[0], &[1, 2]).await;
     assert_eq!(status, 200, "{order}");
     let tickets = order["tickets"].as_array().unwrap();
+    let viewer = operators::add(&app.parts().stores.db, "viewer", Role::Viewer).await.unwrap();
     Known {
         waiting: waiting.into_iter().map(|visitor| visitor.0).collect(),
         inside: inside.into_iter().map(|visitor| visitor.0).collect(),
-        keys: rich.into_iter().map(|person| person.key).collect(),
+        keys: rich.into_iter().map(|person| person.key).chain([viewer]).collect(),
         tickets: tickets.iter().map(|ticket| ticket["ticketId"].as_str().unwrap().to_owned()).collect(),
         priced: priced.to_string(),
     }
@@ -117,7 +120,7 @@ async fn measured(app: &TestApp) -> BTreeSet<String> {
 /// Everything from the line to the ticket still works.
 async fn buy_a_ticket(app: &TestApp) {
     let mut conn = app.redis.connect().await.unwrap();
-    app.parts().stores.scripts.policy_set(&mut conn, &app.event().keys, "", &[("state", "open")]).await.unwrap();
+    set_live(&app.parts().stores.scripts, &mut conn, &app.event().keys, &[("state", "open")]).await;
     let visitor = app.enter().await;
     eventually("the turn comes", async || (app.status(&visitor).await.1["status"] == "ACTIVE").then_some(())).await;
     let (status, ticket) = app.buy(&visitor, 50).await;

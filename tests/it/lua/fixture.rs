@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::support::set_live;
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 use serde_json::{Value, json};
@@ -72,9 +73,15 @@ impl Default for Setup {
 impl Setup {
     pub fn args(&self) -> RestoreArgs {
         let base = u32::try_from(self.facts["base"].as_u64().unwrap()).unwrap();
+        let mut policy = json!(self.policy);
+        for (field, value) in
+            [("version", json!(0)), ("seed", json!("")), ("slow_ttl_ms", json!(0)), ("slow_left", json!(0))]
+        {
+            policy[field] = value;
+        }
         RestoreArgs {
             facts: self.facts.to_string(),
-            policy: json!(self.policy).to_string(),
+            policy: policy.to_string(),
             line: bitmap(base, &self.line),
             back: bitmap(base, &self.back),
             passes: json!(self.passes).to_string(),
@@ -251,12 +258,13 @@ impl Fixture {
         self.scripts.restore(&mut self.conn(), &self.keys, &setup.args()).await.unwrap()
     }
 
+    /// What an operator decided last.
     pub async fn change(&self, changes: &[(&str, &str)]) -> PolicySet {
-        self.seed("", changes).await
+        set_live(&self.scripts, &mut self.conn(), &self.keys, changes).await
     }
 
-    pub async fn seed(&self, seed: &str, changes: &[(&str, &str)]) -> PolicySet {
-        self.scripts.policy_set(&mut self.conn(), &self.keys, seed, changes).await.unwrap()
+    pub async fn decide(&self, version: i64, seed: &str, changes: &[(&str, &str)]) -> PolicySet {
+        self.scripts.policy_set(&mut self.conn(), &self.keys, version, seed, changes).await.unwrap()
     }
 
     // Time.
@@ -275,6 +283,12 @@ impl Fixture {
 
     pub async fn pass(&self, ms: i64) {
         let _: () = self.conn().hincr(self.key(Key::Meta), "skew", ms).await.unwrap();
+    }
+
+    /// Time passes in which servers kept requesting sweeps.
+    pub async fn pass_served(&self, ms: i64) {
+        self.pass(ms).await;
+        self.set_meta("asked", self.now().await).await;
     }
 
     /// The next call happens exactly at this event time: Redis's clock is far behind the last recorded moment.

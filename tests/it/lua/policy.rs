@@ -2,7 +2,7 @@
 
 use redis::AsyncCommands;
 use zticket::store::redis::keys::Key;
-use zticket::store::redis::scripts::{Admit, PolicySet};
+use zticket::store::redis::scripts::{Admit, PolicySet, Sweep};
 
 use super::fixture::Fixture;
 
@@ -93,7 +93,7 @@ async fn a_refusal_changes_nothing_of_what_came_with_it() {
     for wrong in [("batch", "x"), ("nonsense", "1"), ("state", "shut"), ("hold_ttl_ms", "1")] {
         let changes = [("max_queue", "5"), ("state", "paused"), wrong];
         assert!(matches!(event.change(&changes).await, PolicySet::Refused(_)), "{wrong:?}");
-        assert!(matches!(event.seed("new", &changes).await, PolicySet::Refused(_)), "{wrong:?}");
+        assert!(matches!(event.decide(0, "new", &changes).await, PolicySet::Refused(_)), "{wrong:?}");
         assert_eq!(event.dump().await, dump, "{wrong:?}");
     }
 }
@@ -113,18 +113,52 @@ async fn an_event_is_paused_resumed_and_closed() {
 }
 
 #[tokio::test]
-async fn a_restart_with_the_same_configuration_keeps_live_changes() {
+async fn an_older_decision_changes_nothing_and_a_configuration_is_applied_once() {
     let event = Fixture::new().await;
-    assert_eq!(event.seed("a", &[("batch", "50")]).await, PolicySet::Ok);
-    assert_eq!(event.change(&[("batch", "60")]).await, PolicySet::Ok);
+    let decide = async |version, seed, batch| {
+        assert_eq!(event.decide(version, seed, &[("batch", batch)]).await, PolicySet::Ok);
+        event.policy("batch").await
+    };
+    assert_eq!(decide(0, "a", "50").await, 50);
+    assert_eq!(decide(3, "a", "60").await, 60);
     let dump = event.dump().await;
-    assert_eq!(event.seed("a", &[("batch", "50")]).await, PolicySet::Ok);
+    assert_eq!(decide(2, "a", "50").await, 60, "decided earlier");
+    assert_eq!(decide(2, "b", "50").await, 60, "decided earlier");
+    assert_eq!(decide(3, "a", "60").await, 60);
     assert_eq!(event.dump().await, dump);
-    assert_eq!(event.policy("batch").await, 60);
-    assert_eq!(event.seed("b", &[("batch", "70")]).await, PolicySet::Ok);
-    assert_eq!(event.policy("batch").await, 70, "a new configuration is");
-    assert_eq!(event.seed("a", &[("batch", "50")]).await, PolicySet::Ok);
-    assert_eq!(event.policy("batch").await, 50);
+    assert_eq!(decide(3, "b", "70").await, 70, "a server with another configuration");
+    assert_eq!(decide(3, "a", "60").await, 60);
+    assert_eq!(decide(4, "a", "80").await, 80);
+}
+
+#[tokio::test]
+async fn a_shorter_queue_ttl_drops_nobody_who_polls_as_told_before() {
+    let event = Fixture::new().await;
+    event.entered(3).await;
+    let (old, new) = (4_000_000, 400_000);
+    assert_eq!(event.policy("queue_ttl_ms").await, old);
+    assert_eq!(event.change(&[("queue_ttl_ms", &new.to_string())]).await, PolicySet::Ok);
+    let until = event.now().await + old;
+    assert!((until - event.policy("slow_until").await).abs() < 60_000);
+    assert_eq!(event.policy("slow_ttl_ms").await, old);
+    // For one old TTL the ring turns as before.
+    event.pass_served(new / 4 + 1).await;
+    assert_eq!(event.sweep().await, Sweep::Skipped);
+    event.pass_served(old / 4).await;
+    assert_eq!(event.sweep().await, Sweep::Swept(0));
+    // Meanwhile it becomes shorter still: the longest of all counts.
+    assert_eq!(event.change(&[("queue_ttl_ms", "40000")]).await, PolicySet::Ok);
+    assert_eq!(event.policy("slow_ttl_ms").await, old);
+    event.pulse(&[0, 1, 2]).await;
+    event.pass_served(old).await;
+    event.sweep().await;
+    event.pulse(&[0, 1, 2]).await;
+    event.pass_served(40_000 / 4 + 1).await;
+    assert_eq!(event.sweep().await, Sweep::Swept(0), "then it turns as it is told now");
+    // A longer one counts at once.
+    assert_eq!(event.change(&[("queue_ttl_ms", "8000000")]).await, PolicySet::Ok);
+    event.pass_served(1_000_001).await;
+    assert_eq!(event.sweep().await, Sweep::Skipped);
 }
 
 #[tokio::test]
@@ -139,6 +173,6 @@ async fn a_reason_belongs_to_its_pause() {
     assert_eq!(reason().await, "Five more minutes.");
     event.change(&[("state", "open")]).await;
     assert_eq!(reason().await, "");
-    let long = "x".repeat(601);
-    assert_eq!(event.change(&[("reason", &long)]).await, PolicySet::Refused("reason is 600 bytes at most".to_owned()));
+    let long = "x".repeat(4001);
+    assert_eq!(event.change(&[("reason", &long)]).await, PolicySet::Refused("reason is 4000 bytes at most".to_owned()));
 }

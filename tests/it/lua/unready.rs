@@ -38,7 +38,7 @@ async fn call(event: &Fixture, name: &str) -> bool {
         "3_seat_hold" => unready(scripts.hold(conn, keys, Place(0), 0, &[SeatNumber(1)]).await),
         "3_seat_release" => unready(scripts.release(conn, keys, Place(1), &[SeatNumber(9)]).await),
         "4_ticket_settle" => unready(scripts.settle(conn, keys, &[change(2, 1, true, 0)]).await),
-        "policy_set" => unready(scripts.policy_set(conn, keys, "", &[("batch", "1")]).await),
+        "policy_set" => unready(scripts.policy_set(conn, keys, 1, "", &[("batch", "1")]).await),
         _ => panic!("there is no script {name}"),
     }
 }

@@ -6,6 +6,9 @@ pub mod people;
 pub use app::{TestApp, Visitor};
 pub use people::plan;
 
+use zticket::store::redis::keys::Keys;
+use zticket::store::redis::reads;
+use zticket::store::redis::scripts::{PolicySet, Scripts};
 use zticket_testkit::database::unused_name;
 use zticket_testkit::{Database, Redis};
 
@@ -29,6 +32,18 @@ pub async fn database() -> Database {
 /// A database without any table.
 pub async fn empty_database() -> Database {
     Database::from_env().unwrap().create(&unused_name("t")).await.unwrap()
+}
+
+/// Puts settings in force in Redis alone, as if an operator had decided on them just now.
+pub async fn set_live(
+    scripts: &Scripts,
+    conn: &mut impl redis::aio::ConnectionLike,
+    keys: &Keys,
+    changes: &[(&str, &str)],
+) -> PolicySet {
+    let (version, seed) = reads::in_force(conn, keys).await.unwrap();
+    let (version, seed) = (version.unwrap_or(0) + 1, seed.unwrap_or_default());
+    scripts.policy_set(conn, keys, version, &seed, changes).await.unwrap()
 }
 
 /// Whatever happened, sales and money add up.

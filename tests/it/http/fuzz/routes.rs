@@ -15,7 +15,7 @@ pub struct Route {
 
 pub fn all() -> Vec<Route> {
     let sale = paths(API, "fn sale(");
-    let house = paths(API, "fn house(");
+    let house = [paths(API, "fn house("), paths(API, "fn operators(")].concat();
     let other = paths(SERVE, "pub fn serve(");
     let pages = function(PAGES, "fn routes(");
     let mut routes = Vec::new();
@@ -63,12 +63,17 @@ fn every_route_is_found() {
     let scopes = services(API, "pub fn routes(");
     assert_eq!(scopes, 2);
     let other = services(SERVE, "pub fn serve(");
-    let expected = 2 * sale + services(API, "fn house(") + other + services(PAGES, "pub fn routes(");
+    let expected = 2 * sale
+        + services(API, "fn house(")
+        + services(API, "fn operators(")
+        + other
+        + services(PAGES, "pub fn routes(");
     assert_eq!(found.len(), expected, "{found:#?}");
     assert!(sale > 5 && found.iter().all(|route| route.pattern.starts_with('/')));
     for source in [API, PAGES, SERVE] {
         let here = source.matches(".service(").count();
-        let known = ["fn sale(", "fn house(", "pub fn routes(", "pub fn serve(", "pub fn serve_management("];
+        let known =
+            ["fn sale(", "fn house(", "fn operators(", "pub fn routes(", "pub fn serve(", "pub fn serve_management("];
         let known = known.iter().filter(|start| source.contains(**start)).map(|start| services(source, start));
         assert_eq!(known.sum::<usize>(), here, "routes are set up in a function that is not read here");
     }

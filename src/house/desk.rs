@@ -1,0 +1,468 @@
+//! The operator's desk: how every sale goes, and what an operator does about it. Every change is an entry in the audit log.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use diesel_async::AsyncConnection;
+use futures_util::FutureExt;
+use futures_util::future::try_join_all;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value, json};
+
+use crate::base::control::{Control, Reason, State};
+use crate::base::error::Error;
+use crate::base::ids::{ConcertId, EventId, TicketId};
+use crate::base::paging::{Page, PageOf};
+use crate::base::seat::SeatState;
+use crate::base::token::Token;
+use crate::event::Event;
+use crate::event::catalogue::Catalogue;
+use crate::event::snapshot::Snapshot;
+use crate::house::operators::Operator;
+use crate::house::setup::{self, ConcertPlan};
+use crate::sale::control::{Controls, Decided, Decision, PolicyView};
+use crate::sale::line::Line;
+use crate::sale::tickets::{Ticket, Tickets};
+use crate::sale::views::Views;
+use crate::store::db::audit_log::{Entry, EntryRow};
+use crate::store::db::figures::Figures as Seen;
+use crate::store::redis::lane::Lane;
+use crate::store::{Stores, db};
+
+/// How often a point is saved for the charts of the last hour.
+const POINT_EVERY: Duration = Duration::from_secs(5);
+const LONGEST_HISTORY: u32 = 60;
+const LONGEST_WHY: usize = 500;
+
+pub struct Desk {
+    stores: Arc<Stores>,
+    catalogue: Arc<Catalogue>,
+    views: Arc<Views>,
+    controls: Arc<Controls>,
+    line: Arc<Line>,
+    tickets: Arc<Tickets>,
+}
+
+/// A sale as its operator sees it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SaleView {
+    pub event_id: EventId,
+    pub title: String,
+    pub concert_id: Option<ConcertId>,
+    pub starts_at: Option<DateTime<Utc>>,
+    pub state: State,
+    pub reason: Option<Reason>,
+    pub figures: Figures,
+    pub policy: PolicyView,
+    /// People let in per second lately; null while unknown.
+    pub pace: Option<f64>,
+    /// The share of people let in within the time they were first told; null while unknown.
+    pub estimate_score: Option<f64>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Figures {
+    pub seats: u64,
+    pub waiting: u64,
+    pub inside: u64,
+    pub held: u64,
+    pub sold: u64,
+    /// Seats not sold.
+    pub left: u64,
+    /// Seats neither sold nor held.
+    pub available: u64,
+    /// What the sold seats cost together.
+    pub revenue: i64,
+    /// Since the event began.
+    pub entered: u64,
+    pub admitted: u64,
+    /// Places dropped because nobody asked about them.
+    pub swept: u64,
+    /// Places given up.
+    pub gave_up: u64,
+    /// Passes that ran out.
+    pub overdue: u64,
+}
+
+/// A point of the last hour.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Point {
+    pub at: DateTime<Utc>,
+    pub waiting: i64,
+    pub inside: i64,
+    pub held: i64,
+    pub sold: i64,
+    pub entered: i64,
+    pub admitted: i64,
+    pub swept: i64,
+}
+
+/// An entry of the audit log.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Done {
+    #[serde(skip)]
+    pub id: i64,
+    pub at: DateTime<Utc>,
+    pub who: String,
+    pub action: String,
+    pub event: Option<i32>,
+    pub before: Option<Value>,
+    pub after: Option<Value>,
+}
+
+/// What can change about a concert.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ConcertChange {
+    pub title: Option<String>,
+    pub description: Option<String>,
+    pub booking_opens_at: Option<DateTime<Utc>>,
+    pub booking_closes_at: Option<DateTime<Utc>>,
+    /// Refused with a reason rather than as unknown.
+    dates: Option<Value>,
+    layout: Option<Value>,
+}
+
+/// What can change about an event.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct EventChange {
+    pub title: Option<String>,
+    pub on_sale: Option<bool>,
+    pub starts_at: Option<DateTime<Utc>>,
+    /// Null: until it starts.
+    #[serde(default, deserialize_with = "given")]
+    pub cancel_until: Option<Option<DateTime<Utc>>>,
+    pub one_place_per_person: Option<bool>,
+    layout: Option<Value>,
+    sections: Option<Value>,
+    seats: Option<Value>,
+    price: Option<Value>,
+}
+
+/// Tells null from not given.
+fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(value: D) -> Result<Option<Option<T>>, D::Error> {
+    Option::<T>::deserialize(value).map(Some)
+}
+
+impl Desk {
+    pub fn new(
+        stores: Arc<Stores>,
+        catalogue: Arc<Catalogue>,
+        views: Arc<Views>,
+        controls: Arc<Controls>,
+        line: Arc<Line>,
+        tickets: Arc<Tickets>,
+    ) -> Self {
+        Self { stores, catalogue, views, controls, line, tickets }
+    }
+
+    /// All sales, in order of their numbers.
+    pub async fn sales(&self, page: &Page) -> Result<PageOf<SaleView>, Error> {
+        let after: u32 = page.from(0)?;
+        let mut events = self.catalogue.all();
+        events.retain(|event| event.id.get() > after);
+        events.sort_by_key(|event| event.id);
+        events.truncate(usize::try_from(page.most()).unwrap_or(usize::MAX));
+        let sales = try_join_all(events.iter().map(|event| self.sale(event))).await?;
+        Ok(page.of(sales, |sale| sale.event_id.to_string()))
+    }
+
+    pub async fn sale(&self, event: &Arc<Event>) -> Result<SaleView, Error> {
+        let snapshot = self.views.current(event).await?;
+        Ok(self.view(event, &snapshot))
+    }
+
+    fn view(&self, event: &Event, snapshot: &Snapshot) -> SaleView {
+        let (facts, control) = (event.facts(), event.control());
+        SaleView {
+            event_id: event.id,
+            title: facts.title.clone(),
+            concert_id: facts.concert,
+            starts_at: facts.starts_at,
+            state: control.state,
+            reason: control.reason.clone(),
+            figures: figures(event, snapshot),
+            policy: self.controls.view(&control),
+            pace: snapshot.pace,
+            estimate_score: None,
+        }
+    }
+
+    /// Changes settings.
+    pub async fn set_policy(
+        &self,
+        who: &Operator,
+        event: &Arc<Event>,
+        based_on: Option<i64>,
+        changes: Map<String, Value>,
+    ) -> Result<Decided, Error> {
+        let change =
+            move |before: &Control| Ok(Control { overrides: before.overrides.changed(&changes)?, ..before.clone() });
+        self.decide(who, event, "policy", based_on, change).await
+    }
+
+    /// Pauses, resumes, closes or reopens a sale. A reason belongs to a pause.
+    pub async fn set_state(
+        &self,
+        who: &Operator,
+        event: &Arc<Event>,
+        action: &'static str,
+        state: State,
+        reason: Option<Reason>,
+    ) -> Result<Decided, Error> {
+        let reason = reason.map(Reason::check).transpose()?;
+        let change = move |before: &Control| Ok(Control { state, reason, ..before.clone() });
+        self.decide(who, event, action, None, change).await
+    }
+
+    async fn decide(
+        &self,
+        who: &Operator,
+        event: &Arc<Event>,
+        action: &'static str,
+        based_on: Option<i64>,
+        change: impl FnOnce(&Control) -> Result<Control, Error> + Send + 'static,
+    ) -> Result<Decided, Error> {
+        let decision = Decision { who: who.name.clone(), action, based_on, change: Box::new(change) };
+        let decided = self.controls.decide(event, decision).await?;
+        // Own writes are seen: what this server shows next has it.
+        if decided.in_force
+            && let Err(error) = self.views.fresh(event).await
+        {
+            tracing::debug!(%error, "shown with the next snapshot");
+        }
+        Ok(decided)
+    }
+
+    /// The figures of the last minutes.
+    pub async fn history(&self, event: &Event, minutes: u32) -> Result<Vec<Point>, Error> {
+        if !(1..=LONGEST_HISTORY).contains(&minutes) {
+            return Err(Error::InvalidRequest(format!("minutes is a number from 1 to {LONGEST_HISTORY}.")));
+        }
+        let id = event.id;
+        let rows = self.stores.query(move |conn| db::figures::lately(conn, id, minutes).boxed()).await?;
+        let point = |row: db::figures::PointRow| Point {
+            at: row.at,
+            waiting: row.waiting,
+            inside: row.inside,
+            held: row.held,
+            sold: row.sold,
+            entered: row.entered,
+            admitted: row.admitted,
+            swept: row.swept,
+        };
+        Ok(rows.into_iter().map(point).collect())
+    }
+
+    /// Ends a place or a pass.
+    pub async fn kick(&self, who: &Operator, lane: &Lane, event: &Event, token: Token) -> Result<(), Error> {
+        // First the entry: what happens is never without one.
+        let place = json!({ "place": token.place().0 });
+        self.note(who, "kick", Some(event.id), None, Some(place)).await?;
+        self.line.leave(lane, event, token).await
+    }
+
+    /// Takes a ticket back for the house, also after the deadline.
+    pub async fn cancel(&self, who: &Operator, ticket: TicketId, why: &str) -> Result<Ticket, Error> {
+        let why = why.trim();
+        if why.is_empty() || why.chars().count() > LONGEST_WHY || why.chars().any(char::is_control) {
+            return Err(Error::InvalidRequest(format!("why is one line of 1 to {LONGEST_WHY} letters.")));
+        }
+        self.tickets.take_back(&who.name, ticket, why).await
+    }
+
+    /// What operators did, newest first; to one event, or at all.
+    pub async fn audit(&self, event: Option<EventId>, page: &Page) -> Result<PageOf<Done>, Error> {
+        let (cursor, most) = (page.from(i64::MAX)?, page.most());
+        let rows = self.stores.query(move |conn| db::audit_log::read(conn, event, cursor, most).boxed()).await?;
+        let done = |row: EntryRow| Done {
+            id: row.id,
+            at: row.at,
+            who: row.who,
+            action: row.action,
+            event: row.event_id,
+            before: row.before,
+            after: row.after,
+        };
+        Ok(page.of(rows.into_iter().map(done).collect(), |done: &Done| done.id.to_string()))
+    }
+
+    /// Sets up a concert.
+    pub async fn add_concert(&self, who: &Operator, plan: ConcertPlan) -> Result<ConcertId, Error> {
+        plan.check()?;
+        let who = who.name.clone();
+        let concert = self
+            .stores
+            .query(move |conn| {
+                async move {
+                    conn.transaction(async |conn| {
+                        let concert = setup::create(conn, &plan).await?;
+                        let after = json!({
+                            "concertId": concert,
+                            "title": plan.title,
+                            "dates": plan.dates.iter().map(|date| date.starts_at).collect::<Vec<_>>(),
+                            "seats": plan.layout.seats().count(),
+                        });
+                        let entry = Entry { who, action: "add concert", event: None, before: None, after: Some(after) };
+                        db::audit_log::write(conn, &entry).await?;
+                        Ok::<_, Error>(concert)
+                    })
+                    .await
+                }
+                .boxed()
+            })
+            .await?;
+        self.catalogue.refresh().await?;
+        Ok(concert)
+    }
+
+    pub async fn change_concert(&self, who: &Operator, id: ConcertId, change: ConcertChange) -> Result<(), Error> {
+        if change.layout.is_some() || change.dates.is_some() {
+            return Err(Error::InvalidRequest(
+                "The hall, its prices and the list of dates are set up once and do not change. The times of a date \
+                 change with PATCH /api/admin/events/{event}."
+                    .to_owned(),
+            ));
+        }
+        let who = who.name.clone();
+        self.stores
+            .query(move |conn| {
+                async move {
+                    conn.transaction(async |conn| {
+                        let before = db::concerts::find_alone(conn, id).await?.ok_or(Error::ConcertNotFound)?;
+                        let mut after = before.clone();
+                        after.title = change.title.unwrap_or(after.title);
+                        after.description = change.description.unwrap_or(after.description);
+                        after.opens_at = change.booking_opens_at.unwrap_or(after.opens_at);
+                        after.closes_at = change.booking_closes_at.unwrap_or(after.closes_at);
+                        setup::check_concert(&after.title, &after.description, after.opens_at, after.closes_at)?;
+                        db::concerts::save(conn, &after).await?;
+                        let told = |row: &db::concerts::ConcertRow| {
+                            Some(json!({
+                                "concertId": row.id,
+                                "title": row.title,
+                                "description": row.description,
+                                "bookingOpensAt": row.opens_at,
+                                "bookingClosesAt": row.closes_at,
+                            }))
+                        };
+                        let (before, after) = (told(&before), told(&after));
+                        let entry = Entry { who, action: "change concert", event: None, before, after };
+                        db::audit_log::write(conn, &entry).await
+                    })
+                    .await
+                }
+                .boxed()
+            })
+            .await?;
+        self.catalogue.refresh().await
+    }
+
+    pub async fn change_event(&self, who: &Operator, event: EventId, change: EventChange) -> Result<(), Error> {
+        let fixed = [&change.layout, &change.sections, &change.seats, &change.price];
+        if fixed.into_iter().any(Option::is_some) {
+            return Err(Error::InvalidRequest(
+                "Seats and prices were announced when the event was set up, and do not change.".to_owned(),
+            ));
+        }
+        let who = who.name.clone();
+        self.stores
+            .query(move |conn| {
+                async move {
+                    conn.transaction(async |conn| {
+                        let before = db::events::find_alone(conn, event).await?.ok_or(Error::EventNotFound)?;
+                        let mut after = before.clone();
+                        after.title = change.title.unwrap_or(after.title);
+                        after.on_sale = change.on_sale.unwrap_or(after.on_sale);
+                        after.starts_at = change.starts_at.or(after.starts_at);
+                        after.cancel_until = change.cancel_until.unwrap_or(after.cancel_until);
+                        after.one_place_per_person = change.one_place_per_person.unwrap_or(after.one_place_per_person);
+                        setup::check_title(&after.title)?;
+                        db::events::save(conn, &after).await?;
+                        let told = |row: &db::events::EventRow| {
+                            Some(json!({
+                                "title": row.title,
+                                "onSale": row.on_sale,
+                                "startsAt": row.starts_at,
+                                "cancelUntil": row.cancel_until,
+                                "onePlacePerPerson": row.one_place_per_person,
+                            }))
+                        };
+                        let (before, after) = (told(&before), told(&after));
+                        let entry = Entry { who, action: "change event", event: Some(event), before, after };
+                        db::audit_log::write(conn, &entry).await
+                    })
+                    .await
+                }
+                .boxed()
+            })
+            .await?;
+        self.catalogue.refresh().await
+    }
+
+    async fn note(
+        &self,
+        who: &Operator,
+        action: &'static str,
+        event: Option<EventId>,
+        before: Option<Value>,
+        after: Option<Value>,
+    ) -> Result<(), Error> {
+        let entry = Entry { who: who.name.clone(), action, event, before, after };
+        self.stores.query(move |conn| async move { db::audit_log::write(conn, &entry).await }.boxed()).await
+    }
+
+    /// One round of saving figures for the charts of the last hour.
+    pub async fn figures_step(&self) -> Result<Duration, Error> {
+        let awake = self.catalogue.all().into_iter().filter(|event| event.hot());
+        let seen: Vec<Seen> =
+            awake.filter_map(|event| Some(seen(&event, event.snapshot.load_full().as_deref()?))).collect();
+        if !seen.is_empty() {
+            let mut conn = self.stores.db.get().await?;
+            db::figures::save(&mut conn, &seen).await?;
+            db::figures::forget_old(&mut conn).await?;
+        }
+        Ok(POINT_EVERY)
+    }
+}
+
+fn figures(event: &Event, snapshot: &Snapshot) -> Figures {
+    let meta = &snapshot.meta;
+    let sold = event.seats.iter().zip(&snapshot.seats.states).filter(|(_, state)| **state == SeatState::Sold);
+    Figures {
+        seats: meta.seats,
+        waiting: meta.waiting,
+        inside: snapshot.passes.len() as u64,
+        held: snapshot.seats.count(SeatState::Held),
+        sold: meta.sold,
+        left: meta.seats.saturating_sub(meta.sold),
+        available: snapshot.seats.available,
+        revenue: sold.map(|(seat, _)| seat.price).sum(),
+        entered: meta.counter("entered"),
+        admitted: meta.counter("admitted"),
+        swept: meta.counter("swept"),
+        gave_up: meta.counter("left"),
+        overdue: meta.counter("overdue"),
+    }
+}
+
+fn seen(event: &Event, snapshot: &Snapshot) -> Seen {
+    let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    let meta = &snapshot.meta;
+    Seen {
+        event: event.id,
+        waiting: number(meta.waiting),
+        inside: number(snapshot.passes.len() as u64),
+        held: number(snapshot.seats.count(SeatState::Held)),
+        sold: number(meta.sold),
+        entered: number(meta.counter("entered")),
+        admitted: number(meta.counter("admitted")),
+        swept: number(meta.counter("swept")),
+    }
+}

@@ -1,0 +1,193 @@
+//! Operators: who they are and what they may do.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use chrono::{DateTime, Utc};
+use futures_util::FutureExt;
+use serde::Serialize;
+use tokio::sync::Mutex;
+
+use crate::base::error::Error;
+use crate::base::keys::{self, KeyHash};
+use crate::house::people::Name;
+use crate::store::db::operators::OperatorRow;
+use crate::store::db::pool::Pool;
+use crate::store::{Stores, db};
+
+const KEY_PREFIX: &str = "zto_";
+/// A removed operator is refused after this time.
+const FRESH: Duration = Duration::from_secs(1);
+/// While the database is away, operators are known for this long.
+const LONGEST_KNOWN: Duration = Duration::from_secs(60);
+/// What the audit log calls someone with the configured token.
+const WITH_TOKEN: &str = "ZTICKET_ADMIN_TOKEN";
+const NO_SUCH_KEY: Error =
+    Error::Unauthorized("There is no such operator. Send the key of an operator as Authorization: Bearer.");
+
+/// What an operator may do. Each may also do what those before it may, but the door is apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// See everything
+    Viewer,
+    /// Pause, resume and close sales, change their settings, end places, cancel tickets
+    Operator,
+    /// Set up and change concerts
+    Admin,
+    /// Check in tickets at the door, and nothing else
+    Door,
+}
+
+impl Role {
+    const ALL: [Self; 4] = [Self::Viewer, Self::Operator, Self::Admin, Self::Door];
+
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Viewer => "viewer",
+            Self::Operator => "operator",
+            Self::Admin => "admin",
+            Self::Door => "door",
+        }
+    }
+
+    fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|role| role.word() == word)
+    }
+
+    fn includes(self, needed: Self) -> bool {
+        let rank = |role| match role {
+            Self::Door => None,
+            Self::Viewer => Some(1),
+            Self::Operator => Some(2),
+            Self::Admin => Some(3),
+        };
+        self == needed || matches!((rank(self), rank(needed)), (Some(own), Some(needed)) if own >= needed)
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+/// Someone who runs sales.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Operator {
+    pub name: String,
+    pub role: Role,
+}
+
+impl Operator {
+    /// Refuses an operator whose role does not include the needed one.
+    pub fn check(&self, needed: Role) -> Result<(), Error> {
+        if self.role.includes(needed) {
+            return Ok(());
+        }
+        Err(Error::Forbidden(match needed {
+            Role::Viewer => "This takes the role viewer, operator or admin.",
+            Role::Operator => "This takes the role operator or admin.",
+            Role::Admin => "This takes the role admin.",
+            Role::Door => "This takes the role door.",
+        }))
+    }
+}
+
+/// The operators a server knows: few, and read again at most once a second, so that made-up keys cost no query.
+pub struct Operators {
+    stores: Arc<Stores>,
+    with_token: Option<KeyHash>,
+    known: Mutex<Option<(Instant, Arc<List>)>>,
+}
+
+type List = HashMap<KeyHash, Operator>;
+
+impl Operators {
+    /// `token`: whoever has it is an admin.
+    pub fn new(stores: Arc<Stores>, token: Option<&str>) -> Self {
+        Self { stores, with_token: token.map(keys::hash), known: Mutex::default() }
+    }
+
+    /// The operator with this key.
+    pub async fn by_key(&self, key: &str) -> Result<Operator, Error> {
+        let hash = keys::hash(key);
+        if self.with_token == Some(hash) {
+            return Ok(Operator { name: WITH_TOKEN.to_owned(), role: Role::Admin });
+        }
+        if !keys::can_be_key(KEY_PREFIX, key) {
+            return Err(NO_SUCH_KEY);
+        }
+        self.list().await?.get(&hash).cloned().ok_or(NO_SUCH_KEY)
+    }
+
+    async fn list(&self) -> Result<Arc<List>, Error> {
+        let mut known = self.known.lock().await;
+        if let Some((_, list)) = known.as_ref().filter(|(read, _)| read.elapsed() < FRESH) {
+            return Ok(list.clone());
+        }
+        let asked = Instant::now();
+        match self.stores.query(|conn| db::operators::all(conn).boxed()).await {
+            Ok(rows) => {
+                let list: Arc<List> = Arc::new(rows.into_iter().filter_map(operator).collect());
+                *known = Some((asked, list.clone()));
+                Ok(list)
+            }
+            Err(error) => {
+                let recent = known.as_ref().filter(|(read, _)| read.elapsed() < LONGEST_KNOWN);
+                recent.map(|(_, list)| list.clone()).ok_or(error)
+            }
+        }
+    }
+}
+
+fn operator(row: OperatorRow) -> Option<(KeyHash, Operator)> {
+    Some((row.key_hash.try_into().ok()?, Operator { name: row.name, role: Role::from_word(&row.role)? }))
+}
+
+/// Adds an operator. The key is shown here and never again.
+pub async fn add(pool: &Pool, name: &str, role: Role) -> Result<String, Error> {
+    let (name, key) = (Name::parse(name)?, keys::make(KEY_PREFIX)?);
+    if !db::operators::add(&mut pool.get().await?, name.as_str(), role.word(), &keys::hash(&key)).await? {
+        return Err(Error::InvalidRequest(format!("There is an operator {:?} already.", name.as_str())));
+    }
+    Ok(key)
+}
+
+/// Removes an operator. Servers refuse the key within two seconds.
+pub async fn remove(pool: &Pool, name: &str) -> Result<(), Error> {
+    if db::operators::remove(&mut pool.get().await?, name).await? {
+        return Ok(());
+    }
+    Err(Error::InvalidRequest(format!("There is no operator {name:?}.")))
+}
+
+/// All operators, by name: who, role, since when.
+pub async fn list(pool: &Pool) -> Result<Vec<(String, String, DateTime<Utc>)>, Error> {
+    let rows = db::operators::all(&mut pool.get().await?).await?;
+    Ok(rows.into_iter().map(|row| (row.name, row.role, row.created_at)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_role_includes_those_before_it_and_the_door_is_apart() {
+        use Role::{Admin, Door, Operator as Acting, Viewer};
+        for (own, may) in [
+            (Viewer, vec![Viewer]),
+            (Acting, vec![Viewer, Acting]),
+            (Admin, vec![Viewer, Acting, Admin]),
+            (Door, vec![Door]),
+        ] {
+            for needed in Role::ALL {
+                let operator = Operator { name: "Kim".to_owned(), role: own };
+                assert_eq!(operator.check(needed).is_ok(), may.contains(&needed), "{own} for {needed}");
+            }
+            assert_eq!(Role::from_word(own.word()), Some(own));
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! What operators decide about a sale while it runs. PostgreSQL keeps it and counts its versions; Redis gets it with its
+//! version and takes no older one, so servers may bring it there in any order, and again after Redis lost it.
+
+use std::sync::Arc;
+
+use diesel_async::AsyncConnection;
+use futures_util::FutureExt;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::base::control::{Control, Reason};
+use crate::base::error::Error;
+use crate::base::policy::{Policy, SETTINGS};
+use crate::event::Event;
+use crate::event::catalogue::Catalogue;
+use crate::store::db::audit_log::Entry;
+use crate::store::redis::reads;
+use crate::store::redis::scripts::PolicySet;
+use crate::store::{Stores, db};
+
+pub struct Controls {
+    stores: Arc<Stores>,
+    catalogue: Arc<Catalogue>,
+    /// In force where operators decided nothing else.
+    configured: Policy,
+}
+
+/// A decision of an operator.
+pub struct Decision {
+    pub who: String,
+    pub action: &'static str,
+    /// The version it was based on; `None`: whichever is there.
+    pub based_on: Option<i64>,
+    pub change: Change,
+}
+
+/// What is to be in force, from what is.
+pub type Change = Box<dyn FnOnce(&Control) -> Result<Control, Error> + Send>;
+
+/// A decision that is kept.
+pub struct Decided {
+    pub control: Control,
+    /// `false`: Redis could not be told yet. It will be as soon as it takes writes.
+    pub in_force: bool,
+}
+
+impl Controls {
+    pub fn new(stores: Arc<Stores>, catalogue: Arc<Catalogue>, configured: Policy) -> Self {
+        Self { stores, catalogue, configured }
+    }
+
+    /// The settings in force under what operators decided.
+    pub fn policy(&self, control: &Control) -> Policy {
+        control.overrides.over(&self.configured)
+    }
+
+    /// Identifies this server's configuration.
+    pub fn seed(&self) -> String {
+        self.configured.seed()
+    }
+
+    /// Keeps a decision, with an entry in the audit log, and puts it in force.
+    pub async fn decide(&self, event: &Arc<Event>, decision: Decision) -> Result<Decided, Error> {
+        let (id, configured) = (event.id, self.configured.clone());
+        let control = self
+            .stores
+            .query(move |conn| {
+                async move {
+                    conn.transaction(async |conn| {
+                        let before = db::controls::find_alone(conn, id).await?;
+                        if decision.based_on.is_some_and(|version| version != before.version) {
+                            return Err(Error::PolicyChanged { version: before.version });
+                        }
+                        let mut after = (decision.change)(&before)?;
+                        after.overrides.over(&configured).check()?;
+                        if after == before {
+                            return Ok(before);
+                        }
+                        after.version = before.version + 1;
+                        db::controls::save(conn, id, &after).await?;
+                        let told = |control: &Control| Some(told(control, &configured));
+                        let entry = Entry {
+                            who: decision.who,
+                            action: decision.action,
+                            event: Some(id),
+                            before: told(&before),
+                            after: told(&after),
+                        };
+                        db::audit_log::write(conn, &entry).await?;
+                        Ok(after)
+                    })
+                    .await
+                }
+                .boxed()
+            })
+            .await?;
+        event.set_control(&control);
+        let in_force = match self.put_in_force(event, &control).await {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::warn!(event = %event.id, %error, "kept, but Redis does not take it yet: trying again");
+                false
+            }
+        };
+        Ok(Decided { control, in_force })
+    }
+
+    /// Brings a decision to Redis, on top of this server's configuration.
+    pub async fn put_in_force(&self, event: &Event, control: &Control) -> Result<(), Error> {
+        let mut conn = self.stores.redis.get().await?;
+        let seed = self.seed();
+        // A Redis that refuses writes for now is good enough, if there is nothing to write.
+        let (version, seeded) = reads::in_force(&mut conn, &event.keys).await?;
+        if version.unwrap_or(0) != control.version || seeded.as_ref() != Some(&seed) {
+            let policy = self.policy(control);
+            let mut fields: Vec<(&str, String)> =
+                policy.fields().into_iter().map(|(name, value)| (name, value.to_string())).collect();
+            // Where operators decided nothing, the event is as it is.
+            if control.version > 0 {
+                fields.push(("state", control.state.word().to_owned()));
+                fields.push(("reason", Reason::text(control.reason.as_ref())));
+            }
+            let set = self.stores.scripts.policy_set(&mut conn, &event.keys, control.version, &seed, &fields).await?;
+            if let PolicySet::Refused(rule) = set {
+                return Err(Error::Internal(format!("Redis refused the settings: {rule}")));
+            }
+        }
+        event.set_in_force(control.version);
+        Ok(())
+    }
+
+    /// One round of bringing to Redis what it lacks.
+    pub async fn catch_up(&self) -> Result<(), Error> {
+        for event in self.catalogue.all().into_iter().filter(|event| event.lacks_control()) {
+            match self.put_in_force(&event, &event.control()).await {
+                // It gets the decision when it is made ready.
+                Ok(()) | Err(Error::Unready) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// As the audit log has it.
+fn told(control: &Control, configured: &Policy) -> Value {
+    json!({
+        "state": control.state,
+        "reason": control.reason,
+        "policy": PolicyView::new(control, configured),
+    })
+}
+
+/// The settings in force, as operators read them.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PolicyView {
+    pub version: i64,
+    #[serde(flatten)]
+    pub settings: serde_json::Map<String, Value>,
+    /// The settings that differ from the configuration because an operator changed them.
+    pub changed: Vec<String>,
+}
+
+impl PolicyView {
+    pub fn new(control: &Control, configured: &Policy) -> Self {
+        let policy = control.overrides.over(configured);
+        Self {
+            version: control.version,
+            settings: SETTINGS.iter().map(|setting| (setting.name.to_owned(), setting.get(&policy).into())).collect(),
+            changed: control.overrides.names().map(str::to_owned).collect(),
+        }
+    }
+}
+
+impl Controls {
+    pub fn view(&self, control: &Control) -> PolicyView {
+        PolicyView::new(control, &self.configured)
+    }
+}

@@ -1,0 +1,180 @@
+//! `/admin`: what operators see and do.
+
+use std::sync::Arc;
+
+use actix_web::HttpResponse;
+use actix_web::http::StatusCode;
+use actix_web::http::header::{ETAG, HeaderValue};
+use actix_web::web::Data;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::base::control::{Reason, State};
+use crate::base::error::Error;
+use crate::base::ids::{ConcertId, EventId, TicketId};
+use crate::base::paging::Page;
+use crate::event::Event;
+use crate::house::desk::{ConcertChange, EventChange};
+use crate::house::setup::ConcertPlan;
+use crate::sale::control::Decided;
+use crate::web::answer::{no_content, private};
+use crate::web::extract::{About, Asked, Body, Part};
+use crate::web::operator::{Acting, Admin, BasedOn, Viewer};
+use crate::web::site::Worker;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Minutes {
+    minutes: Option<u32>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AuditPage {
+    event: Option<u32>,
+    cursor: Option<String>,
+    limit: Option<u32>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pause {
+    reason: Option<Reason>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Kick {
+    uuid: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cancel {
+    why: String,
+}
+
+pub async fn sales(_: Viewer, worker: Data<Worker>, Asked(page): Asked<Page>) -> Result<HttpResponse, Error> {
+    Ok(private(&worker.site.desk.sales(&page.check()?).await?))
+}
+
+pub async fn sale(_: Viewer, worker: Data<Worker>, About(event): About) -> Result<HttpResponse, Error> {
+    shown(&worker, &event, StatusCode::OK).await
+}
+
+/// The sale, with the version of its settings for If-Match.
+async fn shown(worker: &Worker, event: &Arc<Event>, status: StatusCode) -> Result<HttpResponse, Error> {
+    let sale = worker.site.desk.sale(event).await?;
+    let mut response = private(&sale);
+    *response.status_mut() = status;
+    if let Ok(version) = HeaderValue::from_str(&format!("\"{}\"", sale.policy.version)) {
+        response.headers_mut().insert(ETAG, version);
+    }
+    Ok(response)
+}
+
+/// The sale after a decision: 202 if Redis could not be told yet.
+async fn decided(worker: &Worker, event: &Arc<Event>, decided: Decided) -> Result<HttpResponse, Error> {
+    shown(worker, event, if decided.in_force { StatusCode::OK } else { StatusCode::ACCEPTED }).await
+}
+
+pub async fn policy(
+    Acting(who): Acting,
+    worker: Data<Worker>,
+    About(event): About,
+    BasedOn(version): BasedOn,
+    Body(changes): Body<Map<String, Value>>,
+) -> Result<HttpResponse, Error> {
+    let done = worker.site.desk.set_policy(&who, &event, version, changes).await?;
+    decided(&worker, &event, done).await
+}
+
+pub async fn pause(
+    Acting(who): Acting,
+    worker: Data<Worker>,
+    About(event): About,
+    Body(pause): Body<Pause>,
+) -> Result<HttpResponse, Error> {
+    let done = worker.site.desk.set_state(&who, &event, "pause", State::Paused, pause.reason).await?;
+    decided(&worker, &event, done).await
+}
+
+pub async fn resume(Acting(who): Acting, worker: Data<Worker>, About(event): About) -> Result<HttpResponse, Error> {
+    let done = worker.site.desk.set_state(&who, &event, "resume", State::Open, None).await?;
+    decided(&worker, &event, done).await
+}
+
+pub async fn close(Acting(who): Acting, worker: Data<Worker>, About(event): About) -> Result<HttpResponse, Error> {
+    let done = worker.site.desk.set_state(&who, &event, "close", State::Closed, None).await?;
+    decided(&worker, &event, done).await
+}
+
+pub async fn reopen(Acting(who): Acting, worker: Data<Worker>, About(event): About) -> Result<HttpResponse, Error> {
+    let done = worker.site.desk.set_state(&who, &event, "reopen", State::Open, None).await?;
+    decided(&worker, &event, done).await
+}
+
+pub async fn history(
+    _: Viewer,
+    worker: Data<Worker>,
+    About(event): About,
+    Asked(asked): Asked<Minutes>,
+) -> Result<HttpResponse, Error> {
+    let items = worker.site.desk.history(&event, asked.minutes.unwrap_or(60)).await?;
+    Ok(private(&json!({ "items": items })))
+}
+
+pub async fn kick(
+    Acting(who): Acting,
+    worker: Data<Worker>,
+    About(event): About,
+    Body(kick): Body<Kick>,
+) -> Result<HttpResponse, Error> {
+    let token = event.token(&kick.uuid).ok_or(Error::TokenNotFound)?;
+    worker.site.desk.kick(&who, &worker.lane, &event, token).await?;
+    Ok(no_content())
+}
+
+pub async fn cancel(
+    Acting(who): Acting,
+    worker: Data<Worker>,
+    Part(ticket): Part<TicketId>,
+    Body(cancel): Body<Cancel>,
+) -> Result<HttpResponse, Error> {
+    Ok(private(&worker.site.desk.cancel(&who, ticket, &cancel.why).await?))
+}
+
+pub async fn audit(_: Viewer, worker: Data<Worker>, Asked(asked): Asked<AuditPage>) -> Result<HttpResponse, Error> {
+    let event = asked.event.map(|event| EventId::new(event).ok_or(Error::EventNotFound)).transpose()?;
+    let page = Page::new(asked.cursor, asked.limit).check()?;
+    Ok(private(&worker.site.desk.audit(event, &page).await?))
+}
+
+pub async fn add_concert(
+    Admin(who): Admin,
+    worker: Data<Worker>,
+    Body(plan): Body<ConcertPlan>,
+) -> Result<HttpResponse, Error> {
+    let concert = worker.site.desk.add_concert(&who, plan).await?;
+    Ok(private(&worker.site.concerts.find(concert).await?))
+}
+
+pub async fn change_concert(
+    Admin(who): Admin,
+    worker: Data<Worker>,
+    Part(concert): Part<ConcertId>,
+    Body(change): Body<ConcertChange>,
+) -> Result<HttpResponse, Error> {
+    worker.site.desk.change_concert(&who, concert, change).await?;
+    Ok(private(&worker.site.concerts.find(concert).await?))
+}
+
+pub async fn change_event(
+    Admin(who): Admin,
+    worker: Data<Worker>,
+    About(event): About,
+    Body(change): Body<EventChange>,
+) -> Result<HttpResponse, Error> {
+    worker.site.desk.change_event(&who, event.id, change).await?;
+    Ok(private(&worker.site.concerts.event(&event).await?))
+}
