@@ -184,6 +184,8 @@ async fn strike(world: &Arc<World>, kind: Kind, rng: &mut fastrand::Rng) -> Outc
         Kind::StepClock => {
             let seconds = rng.choice([-40, -3, 3, 40]).unwrap_or(3);
             stage.step_clock(seconds, a_while).await?;
+            // A step forward ends passes at once, also of people who were let in since the last look.
+            world.blind_until_now();
         }
         Kind::FreezeRepair => {
             stage.kill_redis(Duration::ZERO, true).await?;

@@ -109,7 +109,7 @@ async fn perform(
     let began = Instant::now();
     let until = began + Duration::from_secs(cli.seconds);
 
-    let watching = tokio::spawn(observer::run(world.clone(), events.to_vec()));
+    let watching = observer::start(world.clone(), events.to_vec())?;
     let checking = tokio::spawn(checkpoints(world.clone()));
     let arrivals = Duration::from_secs(cli.seconds).mul_f64(arriving);
     let mut people = arrive(world, seed, visitors, events, arrivals);
@@ -132,9 +132,8 @@ async fn perform(
     world.over.store(true, Relaxed);
     while people.join_next().await.is_some() {}
     checks::nothing_else(world).await?;
-    for task in [watching, checking] {
-        task.await?;
-    }
+    checking.await?;
+    watching.join().map_err(|_| "the observer panicked")?;
     stop_all(world).await;
     report(world, cli, seed, took).await
 }
@@ -278,6 +277,7 @@ fn named(end: End) -> &'static str {
         End::Vanished => "sent a purchase and did not wait for the answer",
         End::Expired => "lost their place",
         End::Silent => "not heard for most of the queue's time to live",
+        End::Unseen => "lost their place, or were let in and out of time while Redis could not be watched",
         End::Voided => "sent away when the database was restored from a backup",
         End::StillWaiting => "still there at the end",
     }

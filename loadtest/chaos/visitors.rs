@@ -95,7 +95,8 @@ impl Visitor {
         let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
         match status.as_u16() {
             200..=299 => counts.answered.fetch_add(1, Relaxed),
-            503 => {
+            // 408: this program was too slow to send it.
+            408 | 503 => {
                 counts.unavailable.fetch_add(1, Relaxed);
                 return None;
             }
@@ -235,6 +236,11 @@ impl Visitor {
         if lock(&self.world.admitted).contains(&(story.event, story.place)) {
             // Let in, and out of time before a poll could say so.
             return End::RanOut;
+        }
+        // A poll may have been answered from a snapshot of ten seconds ago.
+        let known = story.polls.iter().rev().nth(1).map_or(story.entered, |(poll, _)| *poll);
+        if self.world.blind_since(known - Duration::from_secs(10)) {
+            return End::Unseen;
         }
         // At least one of its polls must have reached Redis lately.
         let heard = |(poll, server): &(Instant, usize)| {

@@ -93,6 +93,8 @@ pub enum End {
     Expired,
     /// Not heard from long enough to lose the place.
     Silent,
+    /// Lost the place, or was let in and ran out of time while Redis could not be watched.
+    Unseen,
     /// The database was restored from a backup, which voids every token.
     Voided,
     StillWaiting,
@@ -164,6 +166,8 @@ pub struct World {
     places: Mutex<HashSet<(i32, u32)>>,
     /// Places that were seen inside.
     pub admitted: Mutex<HashSet<(i32, u32)>>,
+    /// When somebody could be let in and run out of time unseen: the end of each such time.
+    unseen: Mutex<Vec<Instant>>,
     violations: Mutex<BTreeMap<Rule, Vec<String>>>,
     faults: Mutex<Vec<Fault>>,
     pub faults_done: Mutex<Vec<Done>>,
@@ -199,6 +203,7 @@ impl World {
             stories: Mutex::default(),
             places: Mutex::default(),
             admitted: Mutex::default(),
+            unseen: Mutex::default(),
             violations: Mutex::default(),
             faults: Mutex::default(),
             faults_done: Mutex::default(),
@@ -212,6 +217,15 @@ impl World {
 
     pub fn is_over(&self) -> bool {
         self.over.load(Ordering::Relaxed)
+    }
+
+    /// Until now somebody could be let in and run out of time unseen.
+    pub fn blind_until_now(&self) {
+        lock(&self.unseen).push(Instant::now());
+    }
+
+    pub fn blind_since(&self, since: Instant) -> bool {
+        lock(&self.unseen).iter().any(|until| *until > since)
     }
 
     pub fn violated(&self, rule: Rule, what: impl Into<String>) {
