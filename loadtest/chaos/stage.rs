@@ -156,10 +156,8 @@ impl Stage {
 
     /// Stops it cleanly. Any exit code but 0 is an error.
     pub async fn stop_server(&self, at: usize) -> Outcome<()> {
-        match self.servers[at].server.lock().await.take() {
-            Some(mut server) => server.stop().await,
-            None => Ok(()),
-        }
+        let Some(mut server) = self.servers[at].server.lock().await.take() else { return Ok(()) };
+        server.stop().await
     }
 
     pub async fn freeze_server(&self, at: usize, frozen: bool) -> Outcome<()> {

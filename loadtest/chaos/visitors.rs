@@ -73,7 +73,11 @@ impl Visitor {
 
     /// One try.
     async fn send(&mut self, method: &Method, path: &str, body: &Value) -> Option<Answer> {
-        let server = self.world.pick_server(&mut self.rng);
+        let Some(server) = self.world.pick_server(&mut self.rng) else {
+            // As a balancer without a server would answer.
+            self.world.counts.unanswered.fetch_add(1, Relaxed);
+            return None;
+        };
         let url = format!("{}{path}", self.world.stage.server_url(server));
         if path.ends_with("/queues/tokens") {
             self.world.counts.joins.fetch_add(1, Relaxed);

@@ -12,6 +12,8 @@ use crate::stage::Stage;
 
 /// A healthy server passes a poll on to Redis within this time.
 pub const PASSED_ON: Duration = Duration::from_millis(2200);
+/// While all servers are left alone, one visitor at this interval tries all the same.
+const TRY_EVERY: Duration = Duration::from_millis(20);
 /// How long after a fault servers may still be waiting to try again.
 const AFTERMATH: Duration = Duration::from_millis(1500);
 
@@ -179,6 +181,8 @@ pub struct World {
     pub calm: tokio::sync::RwLock<()>,
     /// Servers that did not answer are left alone until then, as a balancer would.
     shunned: Mutex<HashMap<usize, Instant>>,
+    /// When somebody last tried a server while all were left alone.
+    tried: Mutex<Option<Instant>>,
     /// Ends all tasks.
     pub over: AtomicBool,
 }
@@ -211,6 +215,7 @@ impl World {
             restored: Mutex::default(),
             calm: tokio::sync::RwLock::default(),
             shunned: Mutex::default(),
+            tried: Mutex::default(),
             over: AtomicBool::new(false),
         }
     }
@@ -299,11 +304,19 @@ impl World {
         lock(&self.faults).iter().any(|fault| fault.to.is_none_or(|end| end >= from))
     }
 
-    pub fn pick_server(&self, rng: &mut fastrand::Rng) -> usize {
+    /// `None`: all servers are shunned. Somebody tries one now and then all the same.
+    pub fn pick_server(&self, rng: &mut fastrand::Rng) -> Option<usize> {
         let (now, count) = (Instant::now(), self.stage.server_count());
         let shunned = lock(&self.shunned);
         let well: Vec<usize> = (0..count).filter(|at| shunned.get(at).is_none_or(|until| *until < now)).collect();
-        rng.choice(well).unwrap_or_else(|| rng.usize(..count))
+        rng.choice(well).or_else(|| {
+            let mut tried = lock(&self.tried);
+            let due = tried.is_none_or(|tried| now - tried > TRY_EVERY);
+            due.then(|| {
+                *tried = Some(now);
+                rng.usize(..count)
+            })
+        })
     }
 
     pub fn shun(&self, server: usize) {

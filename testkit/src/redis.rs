@@ -17,8 +17,9 @@ use crate::process::{find, last_lines};
 use crate::{Outcome, PATIENCE, Process, ports, within};
 
 pub const MASTERS: usize = 3;
-/// Longest wait for one answer of a Redis that may still be loading its data.
-const ONE_TRY: Duration = Duration::from_millis(500);
+/// Longest wait for one answer of a Redis that may still be loading its data. It is ample, because a program that is busy
+/// with thousands of visitors is slow itself.
+const LONG_TRY: Duration = Duration::from_secs(5);
 
 /// Masters come first in a cluster.
 pub struct Redis {
@@ -291,7 +292,7 @@ impl Node {
     /// Waits until it has loaded its data.
     pub async fn answers(&self) -> Outcome<()> {
         let answered = within(PATIENCE, "an answer of Redis", async || {
-            let Ok(mut conn) = connect(&self.url(), ONE_TRY).await else { return Ok(None) };
+            let Ok(mut conn) = connect(&self.url(), LONG_TRY).await else { return Ok(None) };
             Ok(redis::cmd("PING").query_async::<()>(&mut conn).await.ok())
         });
         let log = self.file("log");

@@ -55,6 +55,9 @@ impl Zticket {
     }
 }
 
+/// A process that has just begun does not listen to signals yet, and one would end it.
+const LISTENS_WITHIN: Duration = Duration::from_millis(500);
+
 /// A running server. Dropping it kills it.
 pub struct Server {
     name: String,
@@ -127,6 +130,7 @@ impl Server {
 
     /// Stops it cleanly. Any exit code but 0 is an error.
     pub async fn stop(&mut self) -> Outcome<()> {
+        tokio::time::sleep(LISTENS_WITHIN.saturating_sub(self.started.elapsed())).await;
         self.process.stop().await
     }
 
