@@ -258,7 +258,7 @@ impl World {
     /// A visitor got a place.
     pub fn entered(&self, story: &Shared<Story>) {
         let (event, place) = lock(story).who();
-        if !lock(&self.places).insert((event, place)) {
+        if !self.is_void(lock(story).began) && !lock(&self.places).insert((event, place)) {
             self.violated(Rule::NoPlaceTwice, format!("place {place} of event {event}"));
         }
         lock(&self.stories).push(story.clone());
@@ -267,6 +267,8 @@ impl World {
     /// The database is about to be replaced by a backup: whatever began before does not count any more.
     pub fn void_all(&self) {
         *lock(&self.restored) = Some(Instant::now());
+        // If Redis was empty at that time, nobody knew any more which places were given. Their tokens are void.
+        lock(&self.places).clear();
     }
 
     /// Whether a visit that began then is void.
