@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help run test test-quick test-long test-cluster check deny fmt migrate bench bench-quick chaos stop clean
+.PHONY: help run test test-quick test-long test-cluster check deny fmt migrate bench bench-quick estimates chaos stop clean
 
 # rustup puts cargo there, and not every shell has it on its PATH.
 export PATH := $(PATH):$(HOME)/.cargo/bin
@@ -42,6 +42,9 @@ bench: ## measure the speed beside the ceiling and the obvious way, in under ten
 
 bench-quick: ## the same in under two minutes, less certain
 	@scripts/bench --quick
+
+estimates: ## let simulated crowds wait, and judge the waiting times they are told (docs/WAITING.md)
+	@cargo run --profile fast --example estimate -- --write docs/WAITING.md $(ARGS)
 
 chaos: ## sell while everything goes wrong, for a minute; ARGS='--seed 7 --seconds 120', ARGS=--help for more
 	@scripts/chaos $(ARGS)

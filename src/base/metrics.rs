@@ -55,6 +55,8 @@ metrics! {
     snapshot_age: GaugeVec("snapshot_age_seconds", "event"),
     /// Sweeps skipped because they would have dropped more than half of a line.
     sweeps_skipped: IntGaugeVec("sweeps_skipped", "event"),
+    /// People let in, by how that compares with the wait they were first told.
+    estimates: IntCounterVec("estimates_total", "event", "outcome"),
     /// Push streams open on this server.
     streams: IntGaugeVec("push_streams", "event"),
     /// Requests refused because their address exceeded a limit, by limit.

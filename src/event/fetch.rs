@@ -11,8 +11,9 @@ use crate::base::error::Error;
 use crate::base::ids::{Place, SeatNumber};
 use crate::base::policy::Policy;
 use crate::base::seat::SeatState;
+use crate::event::estimate::Pass;
 use crate::event::ranks::Ranked;
-use crate::event::snapshot::{Held, InForce, Meta, Pass, SeatMap, Snapshot, Whole, pace, sample};
+use crate::event::snapshot::{Held, InForce, Meta, SeatMap, Snapshot, Whole, pace, sample};
 use crate::store::redis::keys::{Key, Keys};
 use crate::store::redis::reads::{self, LineBytes, LinePart, PartsRead, PassesRead, Wanted};
 
@@ -184,6 +185,7 @@ impl Parts {
             now_ms,
             pace: pace(&samples),
             samples,
+            outlook: old.and_then(|old| old.outlook.clone()),
             meta,
             policy: self.policy,
             in_force: self.in_force,

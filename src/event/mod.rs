@@ -2,12 +2,14 @@
 //! stores.
 
 pub mod catalogue;
+pub mod estimate;
 pub mod facts;
 pub mod fetch;
 pub mod own_writes;
 pub mod per_event;
 pub mod pulses;
 pub mod ranks;
+pub mod scores;
 pub mod snapshot;
 
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
@@ -24,15 +26,18 @@ use crate::base::error::Error;
 use crate::base::hall::Hall;
 use crate::base::ids::{EventId, Place, SeatNumber};
 use crate::base::token::{Claim, MasterKeys, Signer, Token};
+use crate::event::estimate::Estimator;
 use crate::event::facts::{Booking, Facts};
 use crate::event::own_writes::OwnWrites;
 use crate::event::pulses::Pulses;
+use crate::event::scores::Scores;
 use crate::event::snapshot::Snapshot;
 use crate::store::Stores;
 use crate::store::redis::keys::Keys;
 
 /// How long an event is kept fresh after someone asked about it.
 const HOT: Duration = Duration::from_secs(30);
+const LOOK_AHEAD_EVERY_MS: u64 = 1000;
 /// Most requests that wait for a snapshot of one event: while Redis is away, a crowd of them would wait in vain.
 const MOST_REQUESTS: usize = 1000;
 
@@ -43,6 +48,7 @@ pub struct Event {
     pub keys: Keys,
     pub pulses: Pulses,
     pub own_writes: OwnWrites,
+    pub scores: Scores,
     /// The latest snapshot, however old.
     pub snapshot: ArcSwapOption<Snapshot>,
     /// Changes when a snapshot has something new for visitors with a token.
@@ -50,7 +56,7 @@ pub struct Event {
     /// Room for requests that wait for a snapshot.
     pub snapshot_room: Arc<Semaphore>,
     /// Held during a fetch, so that all waiting requests share it.
-    fetching: Mutex<()>,
+    fetching: Mutex<Foresight>,
     salt: Uuid,
     signer: Signer,
     facts: ArcSwap<Facts>,
@@ -83,10 +89,11 @@ impl Event {
             keys: Keys::new(id),
             pulses: Pulses::default(),
             own_writes: OwnWrites::default(),
+            scores: Scores::default(),
             snapshot: ArcSwapOption::empty(),
             news: watch::Sender::new(()),
             snapshot_room: Arc::new(Semaphore::new(MOST_REQUESTS)),
-            fetching: Mutex::new(()),
+            fetching: Mutex::default(),
             salt,
             signer: Signer::new(id, salt, master),
             facts: ArcSwap::from_pointee(facts),
@@ -205,13 +212,18 @@ impl Event {
 
     /// Fetches a snapshot and keeps it, unless another caller did so since `since`.
     pub async fn refresh(&self, stores: &Stores, since: Instant) -> Result<Arc<Snapshot>, Error> {
-        let _fetching = self.fetching.lock().await;
+        let mut foresight = self.fetching.lock().await;
         let old = self.snapshot.load_full();
         if let Some(snapshot) = old.as_ref().filter(|snapshot| snapshot.taken >= since) {
             return Ok(snapshot.clone());
         }
         let mut conn = stores.redis.get().await?;
-        let snapshot = Arc::new(fetch::fetch(&mut conn, &self.keys, old.as_deref()).await?);
+        let mut snapshot = fetch::fetch(&mut conn, &self.keys, old.as_deref()).await?;
+        if foresight.is_due(snapshot.now_ms) {
+            snapshot.outlook = foresight.estimator.observe(&snapshot.seen()).map(Arc::new);
+            self.scores.judge(&snapshot, &stores.metrics, self.id);
+        }
+        let snapshot = Arc::new(snapshot);
         self.snapshot.store(Some(snapshot.clone()));
         self.own_writes.forget(&snapshot);
         if old.is_none_or(|old| old.meta.news() != snapshot.meta.news()) {
@@ -219,6 +231,23 @@ impl Event {
         }
         snapshot.observe(&stores.metrics, self.id);
         Ok(snapshot)
+    }
+}
+
+/// Looks ahead about once a second of event time.
+#[derive(Default)]
+struct Foresight {
+    estimator: Estimator,
+    last_ms: u64,
+}
+
+impl Foresight {
+    fn is_due(&mut self, now_ms: u64) -> bool {
+        let due = now_ms.saturating_sub(self.last_ms) >= LOOK_AHEAD_EVERY_MS;
+        if due {
+            self.last_ms = now_ms;
+        }
+        due
     }
 }
 

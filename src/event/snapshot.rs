@@ -12,6 +12,7 @@ use crate::base::ids::{EventId, Place, SeatNumber};
 use crate::base::metrics::Metrics;
 use crate::base::policy::Policy;
 use crate::base::seat::SeatState;
+use crate::event::estimate::{Outlook, Pass, Seen};
 use crate::event::ranks::Ranked;
 
 /// A snapshot older than this does not say that something is over.
@@ -36,6 +37,8 @@ pub struct Snapshot {
     /// People let in per second lately; `None` while unknown.
     pub pace: Option<f64>,
     pub samples: Vec<(Instant, u64)>,
+    /// When how many will be let in; `None` while nobody can tell.
+    pub outlook: Option<Arc<Outlook>>,
     pub whole: Whole,
 }
 
@@ -44,12 +47,6 @@ pub struct Snapshot {
 pub struct Whole {
     pub at: Instant,
     pub version: u64,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pass {
-    pub deadline_ms: u64,
-    pub limit_ms: u64,
 }
 
 /// Which settings are in force.
@@ -236,6 +233,19 @@ impl Snapshot {
         let slow_ttl_ms = if slow { self.in_force.slow_ttl_ms } else { 0 };
         let queue_ttl_ms = self.policy.queue_ttl_ms.max(slow_ttl_ms);
         Policy { queue_ttl_ms, ..(*self.policy).clone() }.longest_poll()
+    }
+
+    /// What matters for waiting.
+    pub fn seen(&self) -> Seen<'_> {
+        Seen {
+            now_ms: self.now_ms,
+            passes: &self.passes,
+            policy: &self.policy,
+            waiting: self.meta.waiting,
+            gave_up: self.meta.counter("left") + self.meta.counter("swept"),
+            seats_left: self.meta.seats.saturating_sub(self.meta.sold),
+            open: self.meta.state == State::Open,
+        }
     }
 
     /// Event time now, by this server's monotonic clock.

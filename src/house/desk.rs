@@ -190,7 +190,7 @@ impl Desk {
             figures: figures(event, snapshot),
             policy: self.controls.view(&control),
             pace: snapshot.pace,
-            estimate_score: None,
+            estimate_score: event.scores.share(),
         }
     }
 

@@ -11,6 +11,7 @@ use crate::base::ids::PersonId;
 use crate::base::policy::Policy;
 use crate::base::token::Token;
 use crate::event::Event;
+use crate::event::estimate::Range;
 use crate::event::facts::Booking;
 use crate::event::pulses::Bundle;
 use crate::event::snapshot::{Snapshot, Standing, UNSURE};
@@ -42,7 +43,7 @@ pub enum Status {
         ahead_count: u64,
         waiting_count: u64,
         seats_left: u64,
-        /// A range, or null while the pace is not known.
+        /// A range, or null while nobody can tell.
         estimated_wait_seconds: Option<Estimate>,
         poll_after_ms: u64,
         /// Whether the place is near enough to the front for an open stream.
@@ -101,7 +102,7 @@ impl Line {
         match entrance.enter(event, person).await? {
             Entered::New { place, rank } => {
                 let snapshot = self.views.current(event).await?;
-                Ok(waiting(&snapshot, event.sign(place), rank))
+                Ok(waiting(event, &snapshot, event.sign(place), rank))
             }
             Entered::Known(place) => {
                 let token = event.sign(place);
@@ -154,7 +155,7 @@ impl Line {
             }),
             Standing::Waiting { rank } => {
                 event.pulses.mark(token.place());
-                Ok(waiting(&snapshot, token, rank))
+                Ok(waiting(event, &snapshot, token, rank))
             }
             Standing::SoldOut => {
                 // A cancelled seat goes to the line, so the place is worth keeping.
@@ -216,18 +217,18 @@ impl Line {
     }
 }
 
-fn waiting(snapshot: &Snapshot, token: Token, rank: u64) -> Status {
+fn waiting(event: &Event, snapshot: &Snapshot, token: Token, rank: u64) -> Status {
+    let range = snapshot.outlook.as_ref().and_then(|outlook| outlook.range(rank));
+    if let Some(range) = range {
+        event.scores.shown(token.place(), snapshot.now_ms, range);
+    }
     Status::Waiting {
         uuid: token,
         rank,
         ahead_count: rank - 1,
         waiting_count: snapshot.meta.waiting.max(rank),
         seats_left: snapshot.meta.seats.saturating_sub(snapshot.meta.sold),
-        estimated_wait_seconds: snapshot.pace.map(|pace| {
-            // The pace of the last minute, give or take: people buy faster or slower than those before them.
-            let seconds = rank as f64 / pace;
-            Estimate { low: (seconds * 0.7) as u64, high: (seconds * 1.5).ceil() as u64 + 1 }
-        }),
+        estimated_wait_seconds: range.map(|Range { low, high }| Estimate { low, high }),
         poll_after_ms: millis(snapshot.policy.poll_after(rank, token.place().0)),
         push: rank <= PUSH_UP_TO,
         pause: (snapshot.meta.state == State::Paused).then(|| Pause { reason: snapshot.meta.reason.clone() }),

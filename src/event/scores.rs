@@ -1,0 +1,78 @@
+//! Whether people were let in within the time they were told. A server remembers the first range it showed to a sample of
+//! the line, and looks each second who of them is inside.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::base::ids::{EventId, Place};
+use crate::base::lock;
+use crate::base::metrics::Metrics;
+use crate::event::estimate::Range;
+use crate::event::snapshot::Snapshot;
+
+/// Most places that are watched at a time.
+const MOST: usize = 10_000;
+/// With more people waiting, every second, fourth, eighth … place is watched.
+const ALL_UP_TO: u64 = 5000;
+
+#[derive(Default)]
+pub struct Scores {
+    shown: Mutex<HashMap<Place, Shown>>,
+    /// Places with one of these bits are not watched.
+    skip: AtomicU32,
+    within: AtomicU64,
+    judged: AtomicU64,
+}
+
+struct Shown {
+    /// Event time, ms.
+    at_ms: u64,
+    range: Range,
+}
+
+impl Scores {
+    /// Someone was told how long it will take. The first time counts.
+    pub fn shown(&self, place: Place, at_ms: u64, range: Range) {
+        if place.0 & self.skip.load(Ordering::Relaxed) != 0 {
+            return;
+        }
+        let mut shown = lock(&self.shown);
+        if shown.len() < MOST {
+            shown.entry(place).or_insert(Shown { at_ms, range });
+        }
+    }
+
+    /// Judges those who are inside by now, and forgets those who gave up.
+    pub fn judge(&self, snapshot: &Snapshot, metrics: &Metrics, event: EventId) {
+        let every = (snapshot.meta.waiting / ALL_UP_TO + 1).next_power_of_two();
+        self.skip.store(u32::try_from(every - 1).unwrap_or(u32::MAX), Ordering::Relaxed);
+        let mut outcomes: HashMap<&'static str, u64> = HashMap::new();
+        lock(&self.shown).retain(|place, shown| {
+            if !snapshot.passes.contains_key(place) {
+                return snapshot.line.contains(*place) || u64::from(place.0) >= snapshot.meta.next;
+            }
+            let waited = snapshot.now_ms.saturating_sub(shown.at_ms) / 1000;
+            let outcome = match waited {
+                _ if waited < shown.range.low => "early",
+                _ if waited > shown.range.high => "late",
+                _ => "within",
+            };
+            *outcomes.entry(outcome).or_default() += 1;
+            false
+        });
+        for (outcome, count) in outcomes {
+            metrics.estimates.with_label_values(&[&event.to_string(), outcome]).inc_by(count);
+            self.judged.fetch_add(count, Ordering::Relaxed);
+            if outcome == "within" {
+                self.within.fetch_add(count, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// The share that was let in within the time first told; `None` before anyone was.
+    pub fn share(&self) -> Option<f64> {
+        let judged = self.judged.load(Ordering::Relaxed);
+        (judged > 0).then(|| self.within.load(Ordering::Relaxed) as f64 / judged as f64)
+    }
+}
