@@ -11,6 +11,7 @@ pub mod policy;
 pub mod quiet;
 pub mod seal;
 pub mod seat;
+pub mod session;
 pub mod token;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

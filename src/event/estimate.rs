@@ -54,7 +54,7 @@ pub struct Seen<'a> {
 }
 
 /// The stays that were seen, and who is inside.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Estimator {
     /// When each person inside came in, ms.
     inside: HashMap<Place, u64>,
@@ -157,6 +157,12 @@ impl Estimator {
     pub fn observe(&mut self, seen: &Seen) -> Option<Outlook> {
         self.fit_rows(seen.policy);
         self.count(seen);
+        (seen.open && seen.waiting > 0).then(|| self.outlook(seen)).flatten()
+    }
+
+    /// What to expect if these settings were in force.
+    pub fn outlook_under(mut self, seen: &Seen) -> Option<Outlook> {
+        self.fit_rows(seen.policy);
         (seen.open && seen.waiting > 0).then(|| self.outlook(seen)).flatten()
     }
 

@@ -25,8 +25,9 @@ use crate::base::control::Control;
 use crate::base::error::Error;
 use crate::base::hall::Hall;
 use crate::base::ids::{EventId, Place, SeatNumber};
+use crate::base::policy::Policy;
 use crate::base::token::{Claim, MasterKeys, Signer, Token};
-use crate::event::estimate::Estimator;
+use crate::event::estimate::{Estimator, Outlook, Seen};
 use crate::event::facts::{Booking, Facts};
 use crate::event::own_writes::OwnWrites;
 use crate::event::pulses::Pulses;
@@ -208,6 +209,13 @@ impl Event {
     pub fn hot(&self) -> bool {
         let asked = self.asked.load(Ordering::Relaxed);
         asked != 0 && uptime().as_secs() + 1 - asked <= HOT.as_secs()
+    }
+
+    /// When how many would be let in under other settings.
+    pub async fn outlook_under(&self, policy: &Policy) -> Option<Outlook> {
+        let snapshot = self.snapshot.load_full()?;
+        let foresight = self.fetching.lock().await;
+        foresight.estimator.clone().outlook_under(&Seen { policy, ..snapshot.seen() })
     }
 
     /// Fetches a snapshot and keeps it, unless another caller did so since `since`.

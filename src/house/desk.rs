@@ -1,12 +1,13 @@
 //! The operator's desk: how every sale goes, and what an operator does about it. Every change is an entry in the audit log.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use diesel_async::AsyncConnection;
 use futures_util::FutureExt;
-use futures_util::future::try_join_all;
+use futures_util::future::{join_all, try_join_all};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -18,6 +19,8 @@ use crate::base::seat::SeatState;
 use crate::base::token::Token;
 use crate::event::Event;
 use crate::event::catalogue::Catalogue;
+use crate::event::estimate::Range;
+use crate::event::facts::Booking;
 use crate::event::snapshot::Snapshot;
 use crate::house::operators::Operator;
 use crate::house::setup::{self, ConcertPlan};
@@ -62,7 +65,22 @@ pub struct SaleView {
     pub estimate_score: Option<f64>,
 }
 
-#[derive(Debug, Serialize)]
+/// What needs an operator, most urgent first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Attention {
+    /// Redis and database disagree, and nothing is sold.
+    DatabaseBehind,
+    /// The figures cannot be read.
+    NoFigures,
+    Paused,
+    /// People wait.
+    Busy,
+    Calm,
+    /// Closed, or not on sale.
+    Over,
+}
+
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Figures {
     pub seats: u64,
@@ -175,10 +193,10 @@ impl Desk {
 
     pub async fn sale(&self, event: &Arc<Event>) -> Result<SaleView, Error> {
         let snapshot = self.views.current(event).await?;
-        Ok(self.view(event, &snapshot))
+        Ok(self.view(event, Some(&snapshot)))
     }
 
-    fn view(&self, event: &Event, snapshot: &Snapshot) -> SaleView {
+    fn view(&self, event: &Event, snapshot: Option<&Snapshot>) -> SaleView {
         let (facts, control) = (event.facts(), event.control());
         SaleView {
             event_id: event.id,
@@ -187,11 +205,63 @@ impl Desk {
             starts_at: facts.starts_at,
             state: control.state,
             reason: control.reason.clone(),
-            figures: figures(event, snapshot),
+            figures: snapshot.map(|snapshot| figures(event, snapshot)).unwrap_or_default(),
             policy: self.controls.view(&control),
-            pace: snapshot.pace,
+            pace: snapshot.and_then(|snapshot| snapshot.pace),
             estimate_score: event.scores.share(),
         }
+    }
+
+    /// The sales that need attention most, after so many: with what each needs, and whether there are more. A sale whose
+    /// figures cannot be read is shown with the last ones.
+    pub async fn by_attention(&self, after: usize, most: usize) -> (Vec<(SaleView, Attention)>, bool) {
+        let mut events: Vec<(Attention, Arc<Event>)> =
+            self.catalogue.all().into_iter().map(|event| (self.attention(&event), event)).collect();
+        let waiting = |event: &Event| event.snapshot.load().as_ref().map_or(0, |snapshot| snapshot.meta.waiting);
+        events.sort_by_cached_key(|(attention, event)| (*attention, Reverse(waiting(event)), event.id));
+        let more = events.len() > after.saturating_add(most);
+        let shown = events.into_iter().skip(after).take(most).map(|(attention, event)| async move {
+            match self.views.current(&event).await {
+                Ok(snapshot) => (self.view(&event, Some(&snapshot)), attention),
+                Err(_) => (self.view(&event, event.snapshot.load_full().as_deref()), Attention::NoFigures),
+            }
+        });
+        (join_all(shown).await, more)
+    }
+
+    /// What a sale needs, as far as this server knows without asking.
+    pub fn attention(&self, event: &Event) -> Attention {
+        let snapshot = event.snapshot.load();
+        let waiting = snapshot.as_ref().is_some_and(|snapshot| snapshot.meta.waiting > 0);
+        match event.control().state {
+            _ if event.check_database().is_err() => Attention::DatabaseBehind,
+            State::Paused => Attention::Paused,
+            State::Open if waiting && event.booking() == Booking::Open => Attention::Busy,
+            State::Open if event.booking() == Booking::Open => Attention::Calm,
+            _ => Attention::Over,
+        }
+    }
+
+    /// How long the last person in line waits, and how long under changed settings; `None` while nobody can tell.
+    pub async fn what_if(
+        &self,
+        event: &Arc<Event>,
+        changes: &Map<String, Value>,
+    ) -> Result<(Option<Range>, Option<Range>), Error> {
+        let control = event.control();
+        let then = Control { overrides: control.overrides.changed(changes)?, ..(*control).clone() };
+        let policy = self.controls.policy(&then);
+        policy.check()?;
+        let snapshot = self.views.current(event).await?;
+        let last = snapshot.meta.waiting.max(1);
+        let now = event.outlook_under(&snapshot.policy).await.and_then(|outlook| outlook.range(last));
+        let then = event.outlook_under(&policy).await.and_then(|outlook| outlook.range(last));
+        Ok((now, then))
+    }
+
+    /// The settings in force.
+    pub fn policy(&self, event: &Event) -> PolicyView {
+        self.controls.view(&event.control())
     }
 
     /// Changes settings.

@@ -5,13 +5,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use futures_util::FutureExt;
 use serde::Serialize;
 use tokio::sync::Mutex;
 
 use crate::base::error::Error;
 use crate::base::keys::{self, KeyHash};
+use crate::base::session::Sessions;
+use crate::base::token::MasterKeys;
 use crate::house::people::Name;
 use crate::store::db::operators::OperatorRow;
 use crate::store::db::pool::Pool;
@@ -20,6 +22,8 @@ use crate::store::{Stores, db};
 const KEY_PREFIX: &str = "zto_";
 /// A removed operator is refused after this time.
 const FRESH: Duration = Duration::from_secs(1);
+/// How long an operator stays signed in.
+const SESSION: TimeDelta = TimeDelta::hours(12);
 /// While the database is away, operators are known for this long.
 const LONGEST_KNOWN: Duration = Duration::from_secs(60);
 /// What the audit log calls someone with the configured token.
@@ -99,6 +103,7 @@ impl Operator {
 /// The operators a server knows: few, and read again at most once a second, so that made-up keys cost no query.
 pub struct Operators {
     stores: Arc<Stores>,
+    sessions: Sessions,
     with_token: Option<KeyHash>,
     known: Mutex<Option<(Instant, Arc<List>)>>,
 }
@@ -107,20 +112,53 @@ type List = HashMap<KeyHash, Operator>;
 
 impl Operators {
     /// `token`: whoever has it is an admin.
-    pub fn new(stores: Arc<Stores>, token: Option<&str>) -> Self {
-        Self { stores, with_token: token.map(keys::hash), known: Mutex::default() }
+    pub fn new(stores: Arc<Stores>, master: &MasterKeys, token: Option<&str>) -> Self {
+        Self { stores, sessions: Sessions::new(master), with_token: token.map(keys::hash), known: Mutex::default() }
     }
 
     /// The operator with this key.
     pub async fn by_key(&self, key: &str) -> Result<Operator, Error> {
         let hash = keys::hash(key);
-        if self.with_token == Some(hash) {
-            return Ok(Operator { name: WITH_TOKEN.to_owned(), role: Role::Admin });
-        }
-        if !keys::can_be_key(KEY_PREFIX, key) {
+        if self.with_token != Some(hash) && !keys::can_be_key(KEY_PREFIX, key) {
             return Err(NO_SUCH_KEY);
         }
-        self.list().await?.get(&hash).cloned().ok_or(NO_SUCH_KEY)
+        self.by_hash(hash).await?.ok_or(NO_SUCH_KEY)
+    }
+
+    async fn by_hash(&self, hash: KeyHash) -> Result<Option<Operator>, Error> {
+        if self.with_token == Some(hash) {
+            return Ok(Some(Operator { name: WITH_TOKEN.to_owned(), role: Role::Admin }));
+        }
+        Ok(self.list().await?.get(&hash).cloned())
+    }
+
+    /// Signs a browser in. Returns what it keeps.
+    pub async fn sign_in(&self, key: &str) -> Result<String, Error> {
+        self.by_key(key).await?;
+        let ((session, hash), key_hash) = (self.sessions.make()?, keys::hash(key));
+        let expires_at = Utc::now() + SESSION;
+        self.stores
+            .query(move |conn| {
+                async move { db::operators::begin_session(conn, &hash, &key_hash, expires_at).await }.boxed()
+            })
+            .await?;
+        Ok(session)
+    }
+
+    /// The operator who is signed in with this session. It ends with the key it was begun with.
+    pub async fn by_session(&self, session: &str) -> Result<Option<Operator>, Error> {
+        let Some(hash) = self.sessions.check(session) else { return Ok(None) };
+        let key =
+            self.stores.query(move |conn| async move { db::operators::session(conn, &hash).await }.boxed()).await?;
+        match key.and_then(|key| key.try_into().ok()) {
+            Some(key) => self.by_hash(key).await,
+            None => Ok(None),
+        }
+    }
+
+    pub async fn sign_out(&self, session: &str) -> Result<(), Error> {
+        let Some(hash) = self.sessions.check(session) else { return Ok(()) };
+        self.stores.query(move |conn| async move { db::operators::end_session(conn, &hash).await }.boxed()).await
     }
 
     async fn list(&self) -> Result<Arc<List>, Error> {

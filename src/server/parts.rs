@@ -127,7 +127,7 @@ fn assemble(
         tickets,
         concerts: Concerts::new(catalogue.clone(), views.clone(), currency()),
         people: People::start(stores.clone(), currency()),
-        operators: Operators::new(stores.clone(), config.admin_token.as_deref()),
+        operators: Operators::new(stores.clone(), master, config.admin_token.as_deref()),
         desk: desk.clone(),
         rankings: rankings.clone(),
         seat_maps: SeatMaps::new(views.clone()),

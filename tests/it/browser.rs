@@ -1,5 +1,6 @@
 //! The sale in a real Chromium, as people do it: with a mouse, with a keyboard, without JavaScript, in two languages.
 
+mod console;
 mod everyone;
 mod sale;
 
@@ -13,7 +14,7 @@ use zticket_testkit::{Browser, Tab};
 use crate::support::TestApp;
 use crate::support::set_live;
 
-struct House {
+pub struct House {
     app: TestApp,
     browser: Browser,
     tabs: std::sync::Mutex<Vec<Vec<String>>>,

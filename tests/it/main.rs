@@ -9,6 +9,7 @@ mod blocks;
 mod browser;
 mod cluster;
 mod concerts;
+mod console;
 mod estimate;
 mod failures;
 mod flow;

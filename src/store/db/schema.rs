@@ -88,6 +88,15 @@ diesel::table! {
 }
 
 diesel::table! {
+    operator_sessions (hash) {
+        hash -> Bytea,
+        key_hash -> Bytea,
+        created_at -> Timestamptz,
+        expires_at -> Timestamptz,
+    }
+}
+
+diesel::table! {
     operators (id) {
         id -> Int4,
         name -> Text,
@@ -186,5 +195,5 @@ diesel::joinable!(sections -> events (event_id));
 diesel::joinable!(tickets -> orders (order_id));
 
 diesel::allow_tables_to_appear_in_same_query!(
-    audit_log, concerts, controls, events, figures, ledger, operators, orders, payments, seats, sections, signing_keys, tickets, users,
+    audit_log, concerts, controls, events, figures, ledger, operator_sessions, operators, orders, payments, seats, sections, signing_keys, tickets, users,
 );

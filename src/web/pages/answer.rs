@@ -40,9 +40,13 @@ impl Visit {
         }
         match reply.what {
             What::See(to) => response.insert_header((LOCATION, to)).finish(),
-            What::Page(page) => {
+            page => {
                 response.content_type("text/html; charset=utf-8");
-                let html = layout::shell(self, &page).into_string();
+                let html = match page {
+                    What::Page(page) => layout::shell(self, &page).into_string(),
+                    What::Part(part) => part.into_string(),
+                    What::See(_) => String::new(),
+                };
                 match (html.len() > LARGE && gzip::accepted(&self.request)).then(|| gzip::compress(html.as_bytes())) {
                     Some(Ok(small)) => response.insert_header((CONTENT_ENCODING, "gzip")).body(small),
                     _ => response.body(html),

@@ -2,6 +2,7 @@
 //! that only pages read identify a visitor: one for the person, one for each place.
 
 mod account;
+mod admin;
 mod answer;
 mod assets;
 mod concerts;
@@ -55,6 +56,19 @@ pub fn routes(config: &mut ServiceConfig, metrics: &Arc<Metrics>) {
         .service(form("/account/sign-in").route(post().to(account::sign_in)))
         .service(form("/account/sign-out").route(post().to(account::sign_out)))
         .service(form("/account/charge").route(post().to(account::charge)))
+        .service(page("/admin").route(get().to(admin::overview::page)))
+        .service(page("/admin/sign-in").route(get().to(admin::entrance::page)))
+        .service(form("/admin/sign-in/key").route(post().to(admin::entrance::sign_in)))
+        .service(form("/admin/sign-out").route(post().to(admin::entrance::sign_out)))
+        .service(page("/admin/audit").route(get().to(admin::audit::page)))
+        .service(page("/admin/events/{event}").route(get().to(admin::sale::page)))
+        .service(page("/admin/events/{event}/live").route(get().to(admin::sale::live)))
+        .service(form("/admin/events/{event}/pause").route(post().to(admin::actions::pause)))
+        .service(form("/admin/events/{event}/resume").route(post().to(admin::actions::resume)))
+        .service(form("/admin/events/{event}/close").route(post().to(admin::actions::close)))
+        .service(form("/admin/events/{event}/reopen").route(post().to(admin::actions::reopen)))
+        .service(form("/admin/events/{event}/policy").route(post().to(admin::actions::policy)))
+        .service(form("/admin/events/{event}/kick").route(post().to(admin::actions::kick)))
         .service(page("/language/{lang}").route(get().to(language)))
         .service(page("/assets/{name}").route(get().to(files::file)));
 }

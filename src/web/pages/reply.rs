@@ -15,6 +15,8 @@ pub struct Reply {
 
 pub enum What {
     Page(Page),
+    /// A piece of a page, without the shell around it.
+    Part(Markup),
     See(String),
 }
 
@@ -29,6 +31,10 @@ impl Reply {
     pub fn page(title: impl Into<String>, main: Markup) -> Self {
         let what = What::Page(Page { title: title.into(), main, refresh: None });
         Self { status: StatusCode::OK, what, cookies: Vec::new(), retry_after: None }
+    }
+
+    pub fn part(part: Markup) -> Self {
+        Self { status: StatusCode::OK, what: What::Part(part), cookies: Vec::new(), retry_after: None }
     }
 
     /// After a form: the browser goes on there, and reloading that page repeats nothing.

@@ -78,17 +78,19 @@ pub fn fill(text: &str, values: &[&dyn Display]) -> String {
     filled
 }
 
+/// A list of texts: name, English, Korean.
 macro_rules! texts {
-    ($( $name:ident: $en:literal, $ko:literal; )*) => {
-        pub struct Texts { $( pub $name: &'static str, )* }
-        static EN: Texts = Texts { $( $name: $en, )* };
-        static KO: Texts = Texts { $( $name: $ko, )* };
+    ($list:ident { $( $name:ident: $en:literal, $ko:literal; )* }) => {
+        pub struct $list { $( pub $name: &'static str, )* }
+        static EN: $list = $list { $( $name: $en, )* };
+        static KO: $list = $list { $( $name: $ko, )* };
         #[cfg(test)]
-        const PAIRS: &[(&str, &str, &str)] = &[$( (stringify!($name), $en, $ko), )*];
+        pub(crate) const PAIRS: &[(&str, &str, &str)] = &[$( (stringify!($name), $en, $ko), )*];
     };
 }
+pub(super) use texts;
 
-texts! {
+texts! { Texts {
     skip: "Skip to content", "본문으로 건너뛰기";
     concerts: "Concerts", "공연";
     account: "Account", "내 계정";
@@ -285,16 +287,16 @@ texts! {
     seconds: "{} s", "{}초";
     weekdays: "Mon Tue Wed Thu Fri Sat Sun", "월 화 수 목 금 토 일";
     months: "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec", "1 2 3 4 5 6 7 8 9 10 11 12";
-}
+} }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    #[test]
-    fn every_text_is_there_in_every_language_with_the_same_gaps() {
-        for (name, en, ko) in PAIRS {
+    /// Every text is there in every language, with the same gaps.
+    pub(crate) fn check_pairs(pairs: &[(&str, &str, &str)]) {
+        for (name, en, ko) in pairs {
             for text in [en, ko] {
                 assert!(!text.trim().is_empty(), "{name} lacks a language");
             }
@@ -302,6 +304,11 @@ mod tests {
             let korean = ko.chars().any(|letter| ('가'..='힣').contains(&letter));
             assert!(korean || *name == "months", "{name} is not in Korean: {ko}");
         }
+    }
+
+    #[test]
+    fn every_text_is_there_in_every_language_with_the_same_gaps() {
+        check_pairs(PAIRS);
     }
 
     #[test]

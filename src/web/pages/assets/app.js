@@ -361,8 +361,36 @@ function arrows() {
   };
 }
 
+// --- The console: figures that stay fresh.
+
+function figures() {
+  const box = $('[data-live]');
+  if (!box) return;
+  const timer = setInterval(async () => {
+    if (document.hidden) return;
+    const mine = life;
+    try {
+      const response = await fetch(box.dataset.live, { headers: { Accept: 'text/html' } });
+      if (mine !== life) return;
+      if (response.redirected) return leave(response.url);
+      offline(response.status >= 500);
+      if (!response.ok) return;
+      const fresh = new DOMParser().parseFromString(await response.text(), 'text/html');
+      if (mine !== life) return;
+      for (const part of [...fresh.body.children]) {
+        const old = document.getElementById(part.id);
+        if (old) old.replaceWith(part);
+      }
+    } catch {
+      if (mine === life) offline(true);
+    }
+  }, 2000);
+  whenGone(() => clearInterval(timer));
+}
+
 function start() {
   countdowns();
+  figures();
   queue();
   seats();
   $$('[data-print]').forEach((button) => { button.hidden = false; button.addEventListener('click', () => window.print()); });

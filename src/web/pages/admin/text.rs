@@ -1,0 +1,122 @@
+//! The texts of the console.
+
+use crate::web::pages::text::{Lang, texts};
+
+impl Lang {
+    pub fn console(self) -> &'static Console {
+        match self {
+            Self::En => &EN,
+            Self::Ko => &KO,
+        }
+    }
+}
+
+texts! { Console {
+    console: "Console", "운영 콘솔";
+    sign_in_title: "Sign in to the console", "운영 콘솔 로그인";
+    key: "Operator key", "운영자 키";
+    key_hint: "The key that zticket operator add printed.", "zticket operator add 명령이 출력한 키를 입력하세요.";
+    wrong_key: "There is no operator with this key. Check it, or ask an admin for a new one.", "이 키를 가진 운영자가 없습니다. 키를 확인하거나 관리자에게 새 키를 요청하세요.";
+    sign_in: "Sign in", "로그인";
+    sign_out: "Sign out", "로그아웃";
+    signed_in_as: "{} ({})", "{} ({})님";
+
+    sales: "Sales", "판매 현황";
+    audit: "Audit log", "감사 기록";
+    new_concert: "New concert", "새 공연";
+    tickets: "Tickets", "티켓";
+    needs_attention: "What needs attention comes first.", "확인이 필요한 판매가 먼저 나옵니다.";
+    no_sales: "There is no event yet.", "아직 공연이 없습니다.";
+    more: "More", "더 보기";
+    older: "Older", "이전 기록";
+
+    open: "Open", "판매 중";
+    paused: "Paused", "일시 중지";
+    closed: "Closed", "종료";
+    attention_lost: "Redis and database disagree: nothing is sold", "Redis와 데이터베이스가 달라 판매가 멈췄습니다";
+    attention_old: "No fresh figures", "최신 수치가 없습니다";
+
+    event: "Event", "공연";
+    waiting: "Waiting", "대기";
+    inside: "Inside", "입장";
+    of: "{} of {}", "{} / 전체 {}";
+    held: "Held", "선점";
+    sold: "Sold", "판매";
+    left: "Left", "남은 좌석";
+    taken: "Money taken", "판매 금액";
+    pace: "Let in per second", "초당 입장";
+    swept: "Dropped for silence", "응답이 없어 빠짐";
+    gave_up: "Gave up", "스스로 나감";
+    overdue: "Passes run out", "시간이 끝남";
+    score: "Waiting times kept", "지켜진 대기 시간";
+    unknown: "–", "알 수 없음";
+    state: "State", "상태";
+
+    last_hour: "The last hour", "최근 1시간";
+    chart_of: "{}: {} now, at most {}", "{}: 지금 {}, 최고 {}";
+    no_points: "No figures yet: they begin when somebody asks about the event.", "아직 기록이 없습니다. 누군가 공연을 찾으면 시작됩니다.";
+    hall: "The hall", "좌석 배치";
+    hall_of: "{}: {} of {} sold, {} held", "{}: {} / {}석 판매, {}석 선점";
+
+    pause: "Pause", "일시 중지";
+    pause_hint: "Nobody is let in. Visitors keep their places, and people inside can still buy.", "아무도 입장하지 않습니다. 대기 순서는 그대로이고, 입장한 사람은 계속 살 수 있습니다.";
+    reason: "What visitors read (both languages, or none)", "방문자에게 보일 이유 (두 언어 모두, 또는 비워 두기)";
+    reason_ko: "In Korean", "한국어";
+    reason_en: "In English", "영어";
+    preview: "Preview", "미리 보기";
+    visitors_read: "Visitors will read:", "방문자에게 이렇게 보입니다:";
+    resume: "Resume", "다시 시작";
+    close: "Close the sale", "판매 종료";
+    close_hint: "Nobody can join any more, and those who wait are told that it is over. People inside can still buy.", "더 이상 줄을 설 수 없고, 기다리던 사람에게는 끝났다고 알립니다. 입장한 사람은 계속 살 수 있습니다.";
+    close_sure: "Close it", "종료하기";
+    reopen: "Reopen the sale", "판매 다시 열기";
+
+    settings: "Settings", "설정";
+    settings_hint: "In force on every server within a second. Empty puts a setting back to the configuration.", "1초 안에 모든 서버에 적용됩니다. 비워 두면 기본 설정으로 돌아갑니다.";
+    changed: "changed", "변경됨";
+    batch: "Most people let in at once", "한 번에 들이는 최대 인원";
+    interval: "Milliseconds between two admissions", "입장 간격 (밀리초)";
+    max_active: "Most people inside", "동시에 입장하는 최대 인원";
+    active_ttl: "Seconds a pass lasts", "입장 유지 시간 (초)";
+    hold_ttl: "Seconds a seat is held", "좌석 선점 시간 (초)";
+    queue_ttl: "Seconds a visitor may be silent", "응답 없이 기다릴 수 있는 시간 (초)";
+    max_queue: "Most people waiting (0: no limit)", "최대 대기 인원 (0: 제한 없음)";
+    seats_per_pass: "Seats for one visitor", "한 사람이 살 수 있는 좌석";
+    save: "Save", "저장";
+    what_if: "With these settings the last person in line waits about {}. Now it is {}.", "이렇게 바꾸면 마지막 사람은 약 {} 기다립니다. 지금은 {}입니다.";
+    what_if_unknown: "Nobody can tell yet how long the last person in line would wait.", "마지막 사람이 얼마나 기다릴지 아직 알 수 없습니다.";
+    range: "{} to {}", "{}에서 {}";
+    unknown_wait: "not known", "알 수 없음";
+
+    kick: "End a place", "자리 끝내기";
+    kick_hint: "The token of a visitor, from the address of their queue page or from a log. Their place or pass ends, and their seats become free.", "방문자의 토큰입니다. 대기 화면 주소나 로그에서 찾을 수 있습니다. 순서나 입장이 끝나고 잡아 둔 좌석이 풀립니다.";
+    token: "Token", "토큰";
+    kick_sure: "End it", "끝내기";
+
+    saved: "Done. It is in force.", "적용되었습니다.";
+    kept: "Kept. Redis does not take it yet: it comes into force when it does.", "저장했습니다. Redis가 아직 받지 못해 곧 적용됩니다.";
+    refused: "Nothing was changed.", "바뀐 것이 없습니다.";
+    refused_both: "Give the reason in both languages, each in one line of at most 200 letters, or leave both empty.", "이유는 두 언어로 각각 200자 이내 한 줄로 쓰거나 모두 비워 두세요.";
+    refused_number: "{} is a whole number from {} to {}.", "{}: {}부터 {}까지의 정수를 입력하세요.";
+    refused_stale: "Someone else changed the settings meanwhile. Look at them and save again.", "그사이 다른 운영자가 설정을 바꿨습니다. 확인하고 다시 저장하세요.";
+    refused_token: "This is no token of this event. Copy all of it, with its hyphens.", "이 공연의 토큰이 아닙니다. 하이픈까지 전부 복사하세요.";
+    role_too_low: "Your role does not allow this", "권한이 없습니다";
+    role_hint: "You are signed in as {}. Ask an admin, or sign in with another key.", "{} 권한으로 로그인했습니다. 관리자에게 요청하거나 다른 키로 로그인하세요.";
+
+    when: "When", "시각";
+    who: "Who", "운영자";
+    what: "What", "내용";
+    difference: "Before → after", "이전 → 이후";
+    nothing_done: "Nothing was done yet.", "아직 기록이 없습니다.";
+} }
+
+#[cfg(test)]
+mod tests {
+    use super::PAIRS;
+    use crate::web::pages::text::tests::check_pairs;
+
+    #[test]
+    fn every_text_is_there_in_every_language_with_the_same_gaps() {
+        check_pairs(PAIRS);
+    }
+}

@@ -1,0 +1,79 @@
+//! The console in a real browser: live figures, phone width, keyboard.
+
+use serde_json::Value;
+
+use super::{House, house};
+use zticket_testkit::Tab;
+
+const TOKEN: &str = "the token of the house";
+
+async fn console() -> House {
+    house(|config| {
+        config.admin_token = Some(TOKEN.to_owned());
+        (config.seat_count, config.policy.max_active) = (200, 5);
+    })
+    .await
+}
+
+async fn sign_in(house: &House) -> Tab {
+    let tab = house.visitor().await;
+    house.go(&tab, "/admin").await;
+    tab.at("/admin/sign-in").await;
+    tab.fill("input[name=key]", TOKEN).await;
+    tab.press("Enter").await;
+    tab.at("/admin").await;
+    tab
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_figures_of_a_sale_stay_fresh_by_themselves() {
+    let house = console().await;
+    let points = "INSERT INTO figures SELECT 1, now() - n * interval '1 minute', 40 + 30 * sin(n / 8.0), 5, 3, 60 - n,
+        500 - n * 5, 400 - n * 6, 0 FROM generate_series(1, 55) n";
+    house.app.db.execute(points).await.unwrap();
+    let tab = sign_in(&house).await;
+    tab.shot("console-sales").await;
+    tab.click("a[href='/admin/events/1']").await;
+    tab.at("/admin/events/1").await;
+    tab.reads("The last hour").await;
+    for _ in 0..8 {
+        house.app.enter().await;
+    }
+    tab.until("document.querySelector('dl.figures dd').textContent.trim() === '3'").await;
+    tab.shot("console-sale").await;
+    tab.dark(true).await;
+    tab.shot("console-sale-dark").await;
+    tab.dark(false).await;
+    tab.size(390, 844, true).await;
+    tab.shot("console-sale-phone").await;
+    let too_wide = "document.documentElement.scrollWidth > document.documentElement.clientWidth";
+    assert_eq!(tab.eval(too_wide).await, Value::Bool(false), "no scrolling sideways on a phone");
+    house.quiet(&tab);
+    house.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sale_is_paused_and_changed_by_keyboard() {
+    let house = console().await;
+    let tab = sign_in(&house).await;
+    house.go(&tab, "/admin/events/1").await;
+    tab.tab_to("input[name=ko]").await;
+    tab.write("잠시만요.").await;
+    tab.press("Tab").await;
+    tab.write("One moment.").await;
+    tab.tab_to("button[name=what][value=pause]").await;
+    tab.press("Enter").await;
+    tab.reads("It is in force").await;
+    tab.reads("One moment.").await;
+    tab.tab_to("form[action$='/resume'] button").await;
+    tab.press("Enter").await;
+    tab.sees("form[action$='/pause']").await;
+    tab.fill("input[name=maxActive]", "0").await;
+    tab.press("Enter").await;
+    tab.reads("Most people inside is a whole number").await;
+    tab.fill("input[name=maxActive]", "7").await;
+    tab.press("Enter").await;
+    tab.reads("changed").await;
+    tab.reads("0 of 7").await;
+    house.finish().await;
+}

@@ -1,0 +1,227 @@
+//! The console, as a browser without JavaScript uses it.
+
+use reqwest::redirect::Policy as Redirects;
+use reqwest::{Client, Method, StatusCode};
+use serde_json::{Value, json};
+use zticket::house::operators::{self, Role};
+
+use crate::support::TestApp;
+use crate::support::app::answer;
+
+const TOKEN: &str = "the token of the house";
+
+/// Someone at the console.
+struct Browser<'a> {
+    app: &'a TestApp,
+    client: Client,
+    cookie: String,
+}
+
+struct Page {
+    status: StatusCode,
+    to: Option<String>,
+    text: String,
+}
+
+impl<'a> Browser<'a> {
+    fn new(app: &'a TestApp) -> Self {
+        let client = Client::builder().redirect(Redirects::none()).build().unwrap();
+        Self { app, client, cookie: String::new() }
+    }
+
+    async fn signed_in(app: &'a TestApp, key: &str) -> Self {
+        let mut browser = Self::new(app);
+        assert_eq!(browser.post("/admin/sign-in/key", &[("key", key)]).await.to.as_deref(), Some("/admin"));
+        browser
+    }
+
+    async fn get(&self, path: &str) -> Page {
+        let request = self.client.get(self.app.url(path)).header("Cookie", &self.cookie);
+        let response = request.header("Accept-Language", "en").send().await.unwrap();
+        page(response).await
+    }
+
+    async fn post(&mut self, path: &str, form: &[(&str, &str)]) -> Page {
+        let request = self.client.post(self.app.url(path)).header("Cookie", &self.cookie);
+        let request = request.header("Sec-Fetch-Site", "same-origin").header("Accept-Language", "en");
+        let body: Vec<String> = form.iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect();
+        let request = request.header("Content-Type", "application/x-www-form-urlencoded").body(body.join("&"));
+        let response = request.send().await.unwrap();
+        if let Some(cookie) = response.headers().get("Set-Cookie").map(|cookie| cookie.to_str().unwrap()) {
+            assert!(
+                cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict") && cookie.contains("Path=/admin")
+            );
+            self.cookie = cookie.split(';').next().unwrap().to_owned();
+        }
+        page(response).await
+    }
+}
+
+fn encoded(text: &str) -> String {
+    text.bytes().map(|byte| format!("%{byte:02X}")).collect()
+}
+
+async fn page(response: reqwest::Response) -> Page {
+    let status = response.status();
+    let to = response.headers().get("Location").map(|to| to.to_str().unwrap().to_owned());
+    Page { status, to, text: response.text().await.unwrap() }
+}
+
+async fn app() -> TestApp {
+    TestApp::by_hand(|config| config.admin_token = Some(TOKEN.to_owned())).await
+}
+
+async fn sale(app: &TestApp) -> Value {
+    answer(app.request(Method::GET, "/api/admin/events/1").bearer_auth(TOKEN)).await.1
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_console_is_for_operators_who_are_signed_in() {
+    let app = app().await;
+    let pages = ["/admin", "/admin/audit", "/admin/events/1", "/admin/events/1/live"];
+    let mut browser = Browser::new(&app);
+    for path in pages {
+        assert_eq!(browser.get(path).await.to.as_deref(), Some("/admin/sign-in"), "{path}");
+    }
+    for action in ["pause", "resume", "close", "reopen", "policy", "kick"] {
+        let page = browser.post(&format!("/admin/events/1/{action}"), &[("ko", ""), ("en", ""), ("uuid", "")]).await;
+        assert_eq!(page.to.as_deref(), Some("/admin/sign-in"), "{action}");
+    }
+    let wrong = browser.post("/admin/sign-in/key", &[("key", "wrong")]).await;
+    assert!(wrong.status == 401 && wrong.text.contains("no operator with this key"));
+    for made_up in ["x", &"0".repeat(96)] {
+        browser.cookie = format!("zt_operator={made_up}");
+        assert_eq!(browser.get("/admin").await.to.as_deref(), Some("/admin/sign-in"));
+    }
+    let mut browser = Browser::signed_in(&app, TOKEN).await;
+    for path in pages {
+        assert_eq!(browser.get(path).await.status, 200, "{path}");
+    }
+    let kept = browser.cookie.clone();
+    browser.post("/admin/sign-out", &[]).await;
+    browser.cookie = kept;
+    assert_eq!(
+        browser.get("/admin").await.to.as_deref(),
+        Some("/admin/sign-in"),
+        "the session is over, not only the cookie"
+    );
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_ends_with_the_key_and_a_viewer_only_looks() {
+    let app = app().await;
+    let key = operators::add(&app.parts().stores.db, "Choi", Role::Viewer).await.unwrap();
+    let mut browser = Browser::signed_in(&app, &key).await;
+    let page = browser.get("/admin/events/1").await;
+    assert!(page.text.contains("Choi (viewer)") && !page.text.contains("/admin/events/1/pause"));
+    let refused = browser.post("/admin/events/1/close", &[]).await;
+    assert!(refused.status == 403 && refused.text.contains("Your role does not allow this"), "{}", refused.text);
+    assert_eq!(sale(&app).await["state"], "OPEN");
+    operators::remove(&app.parts().stores.db, "Choi").await.unwrap();
+    zticket_testkit::eventually("the session ends", async || {
+        browser.get("/admin").await.to.filter(|to| to == "/admin/sign-in")
+    })
+    .await;
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sale_is_paused_with_a_reason_that_was_looked_at_first() {
+    let app = app().await;
+    let mut browser = Browser::signed_in(&app, TOKEN).await;
+    let reason = [("ko", "곧 시작해요."), ("en", "We <start> soon.")];
+    let preview = browser.post("/admin/events/1/pause", &[reason[0], reason[1], ("what", "preview")]).await;
+    assert!(
+        preview.status == 200
+            && preview.text.contains("We &lt;start&gt; soon.")
+            && preview.text.contains("곧 시작해요.")
+    );
+    assert_eq!(sale(&app).await["state"], "OPEN");
+    let half = browser.post("/admin/events/1/pause", &[reason[0], ("en", ""), ("what", "pause")]).await;
+    assert!(
+        half.status == 422 && half.text.contains("both languages") && half.text.contains("곧 시작해요."),
+        "typed text stays"
+    );
+    let done = browser.post("/admin/events/1/pause", &[reason[0], reason[1], ("what", "pause")]).await;
+    assert_eq!(done.to.as_deref(), Some("/admin/events/1?done=now"));
+    assert_eq!(sale(&app).await["reason"]["en"], "We <start> soon.");
+    let page = browser.get("/admin/events/1?done=now").await;
+    assert!(page.text.contains("It is in force") && page.text.contains("Resume"));
+    browser.post("/admin/events/1/resume", &[]).await;
+    assert_eq!(sale(&app).await["state"], "OPEN");
+    browser.post("/admin/events/1/close", &[]).await;
+    assert!(browser.get("/admin/events/1").await.text.contains("Reopen the sale"));
+    browser.post("/admin/events/1/reopen", &[]).await;
+    assert_eq!(sale(&app).await["state"], "OPEN");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn settings_are_changed_one_by_one_and_refusals_keep_what_was_typed() {
+    let app = app().await;
+    let mut browser = Browser::signed_in(&app, TOKEN).await;
+    let form = |max_active: &'static str, version: &'static str, what: &'static str| {
+        let rest = [("batch", "200"), ("intervalMs", "50"), ("activeTtlSeconds", "300"), ("holdTtlSeconds", "300")];
+        let more = [("queueTtlSeconds", "180"), ("maxQueue", "0"), ("seatsPerPass", "4")];
+        let own = [("maxActive", max_active), ("version", version), ("what", what)];
+        [&rest[..], &more, &own].concat()
+    };
+    let saved = browser.post("/admin/events/1/policy", &form("4 00", "0", "save")).await;
+    assert_eq!(saved.to.as_deref(), Some("/admin/events/1?done=now"), "{}", saved.text);
+    let policy = sale(&app).await["policy"].clone();
+    assert_eq!((&policy["maxActive"], &policy["changed"]), (&json!(400), &json!(["maxActive"])));
+    let stale = browser.post("/admin/events/1/policy", &form("500", "0", "save")).await;
+    assert!(stale.status == 422 && stale.text.contains("Someone else changed") && stale.text.contains("value=\"500\""));
+    for wrong in ["0", "x", "-1", "99999999999"] {
+        let refused = browser.post("/admin/events/1/policy", &form(wrong, "1", "save")).await;
+        assert!(
+            refused.status == 422 && refused.text.contains("Most people inside is a whole number from 1 to 10,000,000"),
+            "{wrong}"
+        );
+    }
+    let preview = browser.post("/admin/events/1/policy", &form("900", "1", "preview")).await;
+    assert!(preview.status == 200 && preview.text.contains("Nobody can tell yet"));
+    let mut rule = form("400", "1", "save");
+    rule[3] = ("holdTtlSeconds", "301");
+    assert!(browser.post("/admin/events/1/policy", &rule).await.text.contains("a pass has to outlast a hold"));
+    browser.post("/admin/events/1/policy", &form("", "1", "save")).await;
+    assert_eq!(sale(&app).await["policy"]["changed"], json!([]), "an empty field goes back to the configuration");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn figures_hall_and_audit_log_are_on_the_page_of_a_sale() {
+    let app = app().await;
+    let visitor = app.inside().await;
+    assert_eq!(app.buy(&visitor, 3).await.0, 200);
+    let waiting = app.enter().await;
+    app.settle().await;
+    app.look().await;
+    let mut browser = Browser::signed_in(&app, TOKEN).await;
+    let live = browser.get("/admin/events/1/live").await.text;
+    assert!(!live.contains("<html") && live.contains("1 of 50 sold"), "{live}");
+    let kicked = browser.post("/admin/events/1/kick", &[("uuid", &waiting.0)]).await;
+    assert_eq!(kicked.to.as_deref(), Some("/admin/events/1?done=now"));
+    assert_eq!(app.status(&waiting).await.0, 410);
+    let wrong = browser.post("/admin/events/1/kick", &[("uuid", "made up")]).await;
+    assert!(wrong.status == 422 && wrong.text.contains("no token of this event") && wrong.text.contains("made up"));
+    let page = browser.get("/admin/events/1").await.text;
+    assert!(page.contains("kick") && page.contains("place: ") && page.contains("ZTICKET_ADMIN_TOKEN"));
+    let overview = browser.get("/admin").await.text;
+    assert!(overview.contains("/admin/events/1") && overview.contains("1 of 50"));
+    assert!(browser.get("/admin/audit").await.text.contains("place: "));
+    assert_eq!(browser.get("/admin/events/99").await.status, 404);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_form_from_another_site_changes_nothing() {
+    let app = app().await;
+    let browser = Browser::signed_in(&app, TOKEN).await;
+    let request = browser.client.post(app.url("/admin/events/1/close")).header("Cookie", &browser.cookie);
+    let response = request.header("Sec-Fetch-Site", "cross-site").send().await.unwrap();
+    assert_eq!(response.status(), 403);
+    assert_eq!(sale(&app).await["state"], "OPEN");
+    app.finish().await;
+}
