@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use crate::base::control::{Control, Reason, State};
 use crate::base::error::Error;
-use crate::base::ids::{ConcertId, EventId, TicketId};
+use crate::base::ids::{ConcertId, EventId, PersonId, SeatNumber, TicketId};
 use crate::base::paging::{Page, PageOf};
 use crate::base::seat::SeatState;
 use crate::base::token::Token;
@@ -37,6 +37,8 @@ use crate::store::{Stores, db};
 const POINT_EVERY: Duration = Duration::from_secs(5);
 const LONGEST_HISTORY: u32 = 60;
 const LONGEST_WHY: usize = 500;
+/// People of one name whose tickets are shown.
+const MOST_NAMESAKES: i64 = 10;
 
 pub struct Desk {
     stores: Arc<Stores>,
@@ -117,6 +119,12 @@ pub struct Point {
     pub entered: i64,
     pub admitted: i64,
     pub swept: i64,
+}
+
+/// A ticket that an operator looked for, and the person who bought it.
+pub struct Found {
+    pub ticket: Ticket,
+    pub person: Option<PersonId>,
 }
 
 /// An entry of the audit log.
@@ -345,6 +353,39 @@ impl Desk {
             return Err(Error::InvalidRequest(format!("why is one line of 1 to {LONGEST_WHY} letters.")));
         }
         self.tickets.take_back(&who.name, ticket, why).await
+    }
+
+    /// Tickets by their number, by the number or exact name of their buyer, or by the label of a seat of an event.
+    pub async fn find_tickets(&self, wanted: &str, event: Option<EventId>) -> Result<Vec<Found>, Error> {
+        let wanted = wanted.trim();
+        if let Ok(number) = wanted.parse::<TicketId>() {
+            if let Some((ticket, person)) = self.tickets.look_up(number).await? {
+                return Ok(vec![Found { ticket, person }]);
+            }
+            return self.tickets_of(PersonId(number.0)).await;
+        }
+        if let Some(event) = event {
+            let event = self.catalogue.get(event).await?;
+            let labelled = event.seats.iter().position(|seat| seat.label.eq_ignore_ascii_case(wanted));
+            let Some(seat) = labelled.map(SeatNumber::at) else { return Ok(Vec::new()) };
+            let found = self.tickets.of_seat(event.id, seat).await?;
+            return Ok(found.map(|(ticket, person)| Found { ticket, person }).into_iter().collect());
+        }
+        let name = wanted.to_owned();
+        let people = self
+            .stores
+            .query(move |conn| async move { db::people::by_name(conn, &name, MOST_NAMESAKES).await }.boxed())
+            .await?;
+        let mut found = Vec::new();
+        for person in people {
+            found.extend(self.tickets_of(PersonId(person)).await?);
+        }
+        Ok(found)
+    }
+
+    async fn tickets_of(&self, person: PersonId) -> Result<Vec<Found>, Error> {
+        let tickets = self.tickets.of_person(person, &Page::after(None)).await?;
+        Ok(tickets.items.into_iter().map(|ticket| Found { ticket, person: Some(person) }).collect())
     }
 
     /// What operators did, newest first; to one event, or at all.

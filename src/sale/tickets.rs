@@ -261,6 +261,28 @@ impl Tickets {
         Ok(self.ticket(&event, row))
     }
 
+    /// A ticket, for the house, with the person who bought it.
+    pub async fn look_up(&self, id: TicketId) -> Result<Option<(Ticket, Option<PersonId>)>, Error> {
+        match self.row(id).await? {
+            Some(row) => self.told(row).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The ticket of a sold seat, for the house.
+    pub async fn of_seat(&self, event: EventId, seat: SeatNumber) -> Result<Option<(Ticket, Option<PersonId>)>, Error> {
+        match self.stores.query(move |conn| db::tickets::by_seat(conn, event, seat).boxed()).await? {
+            Some(row) => self.told(row).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    async fn told(&self, row: TicketRow) -> Result<(Ticket, Option<PersonId>), Error> {
+        let person = row.user_id.map(PersonId);
+        let event = self.event_of(&row).await?;
+        Ok((self.ticket(&event, row), person))
+    }
+
     /// Takes a ticket back for the house, whatever the deadline. `by` and `why` go into the audit log.
     pub async fn take_back(&self, by: &str, id: TicketId, why: &str) -> Result<Ticket, Error> {
         let row = self.row(id).await?.ok_or(Error::TicketNotFound)?;

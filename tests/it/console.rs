@@ -225,3 +225,35 @@ async fn a_form_from_another_site_changes_nothing() {
     assert_eq!(sale(&app).await["state"], "OPEN");
     app.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ticket_is_found_by_number_buyer_name_or_seat_and_cancelled_with_a_reason() {
+    let app = app().await;
+    let event = app.priced_event().await;
+    let buyer = app.rich("Yoon Sora", 60_000).await;
+    let visitor = app.inside_of(event, 1).await.remove(0);
+    let (_, order) = app.pay(&visitor, &buyer, &[10]).await;
+    let ticket = order["tickets"][0]["ticketId"].as_str().unwrap();
+    let mut browser = Browser::signed_in(&app, TOKEN).await;
+    let seat = format!("r-a10&event={event}");
+    for wanted in [ticket, &buyer.id, "Yoon%20Sora", &seat] {
+        let page = browser.get(&format!("/admin/tickets?wanted={wanted}")).await;
+        assert!(page.text.contains(ticket) && page.text.contains("R-A10"), "{wanted}");
+    }
+    for nothing in ["R-A10", "Yoon", "r-a99&event=2", "r-a1&event=99", "00000000-0000-7000-8000-000000000000", ""] {
+        let page = browser.get(&format!("/admin/tickets?wanted={nothing}")).await;
+        assert!(page.status == 200 && page.text.contains("No ticket was found"), "{nothing}");
+    }
+    let path = format!("/admin/tickets/{ticket}/cancel");
+    let refused = browser.post(&path, &[("why", " ")]).await;
+    assert!(refused.status == 422 && refused.text.contains("Say why"));
+    let done = browser.post(&path, &[("why", "Broken seat.")]).await;
+    assert_eq!(done.to, Some(format!("/admin/tickets?wanted={ticket}")));
+    assert!(browser.get(&done.to.unwrap()).await.text.contains("Cancelled"));
+    assert_eq!(app.balance(&buyer).await, 60_000);
+    assert!(browser.get("/admin/audit").await.text.contains("Broken seat."));
+    let nobody = "/admin/tickets/00000000-0000-7000-8000-000000000000/cancel";
+    assert_eq!(browser.post(nobody, &[("why", "x")]).await.status, 404);
+    app.settle().await;
+    app.finish().await;
+}

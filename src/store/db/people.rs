@@ -67,6 +67,12 @@ pub async fn by_keys(conn: &mut Conn, hashes: &[&[u8]]) -> Result<Vec<(Vec<u8>, 
     Ok(users::table.filter(users::key_hash.eq_any(hashes)).select((users::key_hash, users::id)).load(conn).await?)
 }
 
+/// People of exactly this name, newest first.
+pub async fn by_name(conn: &mut Conn, name: &str, most: i64) -> Result<Vec<Uuid>, Error> {
+    let found = users::table.filter(users::name.eq(name)).select(users::id).order(users::id.desc()).limit(most);
+    Ok(found.load(conn).await?)
+}
+
 pub async fn find(conn: &mut Conn, person: PersonId) -> Result<Option<PersonRow>, Error> {
     Ok(users::table.find(person.0).select(PersonRow::as_select()).first(conn).await.optional()?)
 }

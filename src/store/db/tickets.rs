@@ -80,6 +80,17 @@ pub async fn by_person(conn: &mut Conn, person: PersonId, cursor: Uuid, most: i6
         .await?)
 }
 
+/// The ticket of a seat, if it is sold.
+pub async fn by_seat(conn: &mut Conn, event: EventId, seat: SeatNumber) -> Result<Option<TicketRow>, Error> {
+    let found = with_order()
+        .filter(tickets::event_id.eq(event.db()).and(tickets::seat_number.eq(seat.db())))
+        .filter(tickets::status.ne(CANCELLED))
+        .select(columns())
+        .first(conn)
+        .await;
+    Ok(found.optional()?)
+}
+
 /// Which of these seats of an event are sold.
 pub async fn sold_among(conn: &mut Conn, event: EventId, asked: &[SeatNumber]) -> Result<Vec<SeatNumber>, Error> {
     let numbers: Vec<i32> = asked.iter().map(|seat| seat.db()).collect();

@@ -60,6 +60,8 @@ pub fn routes(config: &mut ServiceConfig, metrics: &Arc<Metrics>) {
         .service(page("/admin/sign-in").route(get().to(admin::entrance::page)))
         .service(form("/admin/sign-in/key").route(post().to(admin::entrance::sign_in)))
         .service(form("/admin/sign-out").route(post().to(admin::entrance::sign_out)))
+        .service(page("/admin/tickets").route(get().to(admin::tickets::page)))
+        .service(form("/admin/tickets/{ticket}/cancel").route(post().to(admin::tickets::cancel)))
         .service(page("/admin/audit").route(get().to(admin::audit::page)))
         .service(page("/admin/events/{event}").route(get().to(admin::sale::page)))
         .service(page("/admin/events/{event}/live").route(get().to(admin::sale::live)))

@@ -8,6 +8,7 @@ pub mod entrance;
 pub mod overview;
 pub mod sale;
 pub mod text;
+pub mod tickets;
 
 use actix_web::HttpResponse;
 use maud::{Markup, html};
@@ -83,7 +84,7 @@ impl AtDesk {
         };
         html! {
             div.desk {
-                nav aria-label=(t.console) { (link("/admin", t.sales)) (link("/admin/audit", t.audit)) }
+                nav aria-label=(t.console) { (link("/admin", t.sales)) (link("/admin/tickets", t.tickets)) (link("/admin/audit", t.audit)) }
                 form method="post" action="/admin/sign-out" {
                     span.muted { (fill(t.signed_in_as, &[&self.operator.name, &self.operator.role])) }
                     button.button.small.quiet type="submit" { (t.sign_out) }

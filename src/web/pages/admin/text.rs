@@ -103,6 +103,23 @@ texts! { Console {
     role_too_low: "Your role does not allow this", "권한이 없습니다";
     role_hint: "You are signed in as {}. Ask an admin, or sign in with another key.", "{} 권한으로 로그인했습니다. 관리자에게 요청하거나 다른 키로 로그인하세요.";
 
+    find_tickets: "Find tickets", "티켓 찾기";
+    wanted: "Ticket number, buyer's number or name, or a seat such as R-A10", "티켓 번호, 구매자 번호나 이름, 또는 R-A10 같은 좌석";
+    in_event: "Number of the event, for a seat", "공연 번호 (좌석으로 찾을 때)";
+    find: "Find", "찾기";
+    none_found: "No ticket was found. Names and numbers must be complete; a seat needs the number of its event.", "티켓을 찾지 못했습니다. 이름과 번호는 정확히 입력하고, 좌석은 공연 번호도 함께 입력하세요.";
+    number: "Number", "번호";
+    seat: "Seat", "좌석";
+    price: "Price", "가격";
+    buyer: "Buyer", "구매자";
+    guest: "without an account", "비회원";
+    cancel: "Cancel it", "취소하기";
+    cancel_hint: "The buyer gets the money back, also after the deadline, and the seat is on sale again. This cannot be undone.", "마감 뒤에도 금액이 환불되고 좌석은 다시 판매됩니다. 되돌릴 수 없습니다.";
+    why: "Why (for the audit log)", "이유 (감사 기록에 남습니다)";
+    cancelled: "Cancelled", "취소됨";
+    paid: "Paid", "결제됨";
+    refused_why: "Say why, in one line of at most 500 letters.", "이유를 500자 이내 한 줄로 쓰세요.";
+
     when: "When", "시각";
     who: "Who", "운영자";
     what: "What", "내용";
