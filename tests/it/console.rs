@@ -257,3 +257,47 @@ async fn a_ticket_is_found_by_number_buyer_name_or_seat_and_cancelled_with_a_rea
     app.settle().await;
     app.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_concert_is_previewed_and_set_up_from_a_form() {
+    let app = app().await;
+    let mut browser = Browser::signed_in(&app, TOKEN).await;
+    assert_eq!(browser.get("/admin/concerts/new").await.status, 200);
+    let form = |dates: &'static str, hall: &'static str, what: &'static str| {
+        [
+            ("title", "Night <Train>"),
+            ("description", ""),
+            ("opens_at", "2026-01-01T10:00"),
+            ("closes_at", "2036-01-01T10:00"),
+            ("dates", dates),
+            ("cancel_hours", "24"),
+            ("hall", hall),
+            ("what", what),
+        ]
+    };
+    let path = "/admin/concerts/new/plan";
+    let (dates, hall) = ("2035-03-01 19:30\r\n\r\n2035-03-02T19:30", "R, 132,000, 18 20\r\nS, 99000, 2×5");
+    let preview = browser.post(path, &form(dates, hall, "preview")).await;
+    assert!(preview.status == 200 && preview.text.contains("48 seats") && preview.text.contains("Night &lt;Train&gt;"));
+    for (dates, hall, says) in [
+        ("tomorrow", hall, "Write times as"),
+        ("", hall, "dates is a list"),
+        (dates, "R, 1", "Line 1 of the hall"),
+        (dates, "R, 1, 0", "rows of 1 to"),
+        (dates, "R, 1, 5\nR, 2, 5", "two sections"),
+    ] {
+        let refused = browser.post(path, &form(dates, hall, "create")).await;
+        assert!(refused.status == 422 && refused.text.contains(says), "{says}: {}", refused.text);
+        assert!(refused.text.contains("Night &lt;Train&gt;"), "typed text stays");
+    }
+    let made = browser.post(path, &form(dates, hall, "create")).await;
+    assert!(made.to.as_deref().is_some_and(|to| to.starts_with("/concerts/")), "{}", made.text);
+    let concert = answer(app.request(Method::GET, &format!("/api{}", made.to.unwrap()))).await.1;
+    assert_eq!((&concert["title"], concert["dates"].as_array().unwrap().len()), (&json!("Night <Train>"), 2));
+    assert_eq!(concert["dates"][0]["startsAt"], "2035-03-01T10:30:00Z", "the time zone of the house is Seoul");
+    assert_eq!((&concert["dates"][0]["seatsTotal"], &concert["priceTo"]), (&json!(48), &json!(132_000)));
+    let key = operators::add(&app.parts().stores.db, "Jo", Role::Operator).await.unwrap();
+    let mut operator = Browser::signed_in(&app, &key).await;
+    assert_eq!(operator.post(path, &form(dates, hall, "create")).await.status, 403);
+    app.finish().await;
+}

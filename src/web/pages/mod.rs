@@ -62,6 +62,8 @@ pub fn routes(config: &mut ServiceConfig, metrics: &Arc<Metrics>) {
         .service(form("/admin/sign-out").route(post().to(admin::entrance::sign_out)))
         .service(page("/admin/tickets").route(get().to(admin::tickets::page)))
         .service(form("/admin/tickets/{ticket}/cancel").route(post().to(admin::tickets::cancel)))
+        .service(page("/admin/concerts/new").route(get().to(admin::concerts::page)))
+        .service(form("/admin/concerts/new/plan").route(post().to(admin::concerts::send)))
         .service(page("/admin/audit").route(get().to(admin::audit::page)))
         .service(page("/admin/events/{event}").route(get().to(admin::sale::page)))
         .service(page("/admin/events/{event}/live").route(get().to(admin::sale::live)))

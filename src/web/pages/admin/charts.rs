@@ -13,7 +13,7 @@ use crate::web::pages::text::fill;
 const WIDTH: f64 = 300.0;
 const HEIGHT: f64 = 80.0;
 /// With more seats than this, sections are drawn as bars.
-const MOST_SEATS: usize = 5000;
+pub const MOST_SEATS: usize = 5000;
 /// Of the square of a seat, with the gap to the next.
 const SEAT: usize = 8;
 const PITCH: usize = 10;
@@ -66,17 +66,22 @@ pub fn hall(desk: &AtDesk, event: &Event, snapshot: &Snapshot) -> Markup {
 }
 
 fn seats(rows: &[usize], first: usize, snapshot: &Snapshot, label: &str) -> Markup {
+    drawn(rows, label, |at| snapshot.seats.states.get(first + at).copied().unwrap_or(SeatState::Sold))
+}
+
+/// Rows of seats, centred, nearest to the stage first.
+pub fn drawn(rows: &[usize], label: &str, state: impl Fn(usize) -> SeatState) -> Markup {
     let widest = rows.iter().copied().max().unwrap_or(0);
     let mut squares = [String::new(), String::new(), String::new()];
-    let mut at = first;
+    let mut at = 0;
     for (row, length) in rows.iter().enumerate() {
         let indent = (widest - length) * PITCH / 2;
         for column in 0..*length {
             let [free, held, sold] = &mut squares;
-            let path = match snapshot.seats.states.get(at) {
-                Some(SeatState::Sold) | None => sold,
-                Some(SeatState::Held) => held,
-                Some(SeatState::Available) => free,
+            let path = match state(at) {
+                SeatState::Sold => sold,
+                SeatState::Held => held,
+                SeatState::Available => free,
             };
             path.push_str(&format!("M{} {}h{SEAT}v{SEAT}h-{SEAT}z", indent + column * PITCH, row * PITCH));
             at += 1;

@@ -4,6 +4,7 @@
 pub mod actions;
 pub mod audit;
 pub mod charts;
+pub mod concerts;
 pub mod entrance;
 pub mod overview;
 pub mod sale;
@@ -84,7 +85,8 @@ impl AtDesk {
         };
         html! {
             div.desk {
-                nav aria-label=(t.console) { (link("/admin", t.sales)) (link("/admin/tickets", t.tickets)) (link("/admin/audit", t.audit)) }
+                nav aria-label=(t.console) { (link("/admin", t.sales)) (link("/admin/tickets", t.tickets)) (link("/admin/audit", t.audit))
+                    @if self.operator.check(Role::Admin).is_ok() { (link("/admin/concerts/new", t.new_concert)) } }
                 form method="post" action="/admin/sign-out" {
                     span.muted { (fill(t.signed_in_as, &[&self.operator.name, &self.operator.role])) }
                     button.button.small.quiet type="submit" { (t.sign_out) }

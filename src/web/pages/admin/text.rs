@@ -103,6 +103,24 @@ texts! { Console {
     role_too_low: "Your role does not allow this", "권한이 없습니다";
     role_hint: "You are signed in as {}. Ask an admin, or sign in with another key.", "{} 권한으로 로그인했습니다. 관리자에게 요청하거나 다른 키로 로그인하세요.";
 
+    title: "Title", "제목";
+    description: "Description", "설명";
+    opens_at: "Booking opens", "예매 시작";
+    closes_at: "Booking closes", "예매 마감";
+    starts_at: "Dates, one in each line, such as 2027-03-01 19:30", "공연 일시 (한 줄에 하나씩, 예: 2027-03-01 19:30)";
+    time_zone: "All times are in {}.", "모든 시각은 {} 기준입니다.";
+    cancel_hours: "Hours before the start until which tickets can be cancelled (empty: until it starts)", "공연 몇 시간 전까지 취소할 수 있는지 (비워 두면 시작 전까지)";
+    one_place: "One place in line for each person (they need an account)", "한 사람이 한 자리만 서기 (계정 필요)";
+    hall_plan: "Sections from the stage back, one in each line: name, price, rows × seats, or the length of each row", "무대에서 가까운 순서로 구역을 한 줄에 하나씩: 이름, 가격, 줄 수 × 좌석 수 또는 줄마다 좌석 수";
+    hall_plan_example: "R, 132000, 18 20 22", "R석, 132000, 18 20 22";
+    create: "Set it up", "공연 만들기";
+    create_hint: "Seats and prices cannot be changed afterwards.", "좌석과 가격은 나중에 바꿀 수 없습니다.";
+    hall_total: "{} seats, {} in all if every seat is sold", "{}석, 모두 팔리면 {}";
+    section_total: "{}: {} seats at {}", "{}: {}석, {}";
+    refused_time: "Write times as 2027-03-01 19:30: {}", "시각은 2027-03-01 19:30처럼 쓰세요: {}";
+    refused_hours: "The hours are a whole number.", "시간은 정수로 쓰세요.";
+    refused_line: "Line {} of the hall: write name, price, rows × seats.", "좌석 배치 {}번째 줄: 이름, 가격, 줄 수 × 좌석 수로 쓰세요.";
+
     find_tickets: "Find tickets", "티켓 찾기";
     wanted: "Ticket number, buyer's number or name, or a seat such as R-A10", "티켓 번호, 구매자 번호나 이름, 또는 R-A10 같은 좌석";
     in_event: "Number of the event, for a seat", "공연 번호 (좌석으로 찾을 때)";

@@ -388,9 +388,32 @@ function figures() {
   whenGone(() => clearInterval(timer));
 }
 
+// A form that shows what it would do while one types.
+function previews() {
+  const form = $('form[data-preview]');
+  if (!form) return;
+  let timer;
+  const show = async () => {
+    const mine = life;
+    const body = new URLSearchParams(new FormData(form));
+    body.set('what', 'preview');
+    try {
+      const response = await fetch(form.action, { method: 'POST', body });
+      if (mine !== life || response.redirected) return;
+      const fresh = $('#preview', new DOMParser().parseFromString(await response.text(), 'text/html'));
+      if (fresh) $('#preview').replaceWith(fresh);
+    } catch {
+      // The next letter tries again.
+    }
+  };
+  form.addEventListener('input', () => { clearTimeout(timer); timer = setTimeout(show, 400); });
+  whenGone(() => clearTimeout(timer));
+}
+
 function start() {
   countdowns();
   figures();
+  previews();
   queue();
   seats();
   $$('[data-print]').forEach((button) => { button.hidden = false; button.addEventListener('click', () => window.print()); });
