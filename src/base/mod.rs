@@ -9,6 +9,7 @@ pub mod metrics;
 pub mod paging;
 pub mod policy;
 pub mod quiet;
+pub mod recent;
 pub mod seal;
 pub mod seat;
 pub mod session;

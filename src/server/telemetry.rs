@@ -2,9 +2,14 @@
 
 use std::io::IsTerminal;
 
-use tracing_subscriber::EnvFilter;
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::filter::ParseError;
+use tracing_subscriber::layer::{Context, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer, fmt};
 
+use crate::base::recent::RECENT;
 use crate::server::config::LogFormat;
 
 /// Added to every filter: at debug level the database driver writes the values of its statements, tokens among them, and
@@ -12,16 +17,46 @@ use crate::server::config::LogFormat;
 const ALWAYS: &str = "tokio_postgres=info,actix_server=warn,actix_http::h1::dispatcher=off";
 
 pub fn start(filter: &str, format: LogFormat) -> Result<(), ParseError> {
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::try_new(format!("{filter},{ALWAYS}"))?)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal());
-    // A second start in one process, as in tests, keeps the first logger.
-    let _ = match format {
-        LogFormat::Text => builder.with_target(false).try_init(),
-        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+    let lines = fmt::layer().with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal());
+    let lines = match format {
+        LogFormat::Text => lines.with_target(false).boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
+    let filter = EnvFilter::try_new(format!("{filter},{ALWAYS}"))?;
+    // A second start in one process, as in tests, keeps the first logger.
+    let _ = tracing_subscriber::registry().with(filter).with(lines).with(KeepTroubles).try_init();
     Ok(())
+}
+
+/// Keeps warnings and errors for the console.
+struct KeepTroubles;
+
+impl<S: Subscriber> Layer<S> for KeepTroubles {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let level = *event.metadata().level();
+        if level <= Level::WARN {
+            let mut text = Text::default();
+            event.record(&mut text);
+            RECENT.note(level == Level::ERROR, text.message + &text.fields);
+        }
+    }
+}
+
+/// An event as one line: the message, then its fields.
+#[derive(Default)]
+struct Text {
+    message: String,
+    fields: String,
+}
+
+impl Visit for Text {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        if field.name() == "message" {
+            self.message = format!("{value:?}");
+        } else {
+            self.fields.push_str(&format!(" {}={value:?}", field.name()));
+        }
+    }
 }
 
 /// One or more addresses without their passwords, for log lines.
@@ -36,6 +71,18 @@ pub fn without_password(url: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn warnings_are_kept_for_the_console_and_other_lines_are_not() {
+        let subscriber = tracing_subscriber::registry().with(KeepTroubles);
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::info!("all is well at the mill");
+            tracing::warn!(event = 7, "the mill stands still");
+        });
+        let kept: Vec<String> = RECENT.list().into_iter().map(|trouble| trouble.text).collect();
+        assert!(kept.contains(&"the mill stands still event=7".to_owned()), "{kept:?}");
+        assert!(kept.iter().all(|text| !text.contains("all is well")));
+    }
 
     #[test]
     fn a_password_is_left_out_of_log_lines() {

@@ -77,3 +77,38 @@ async fn a_sale_is_paused_and_changed_by_keyboard() {
     tab.reads("0 of 7").await;
     house.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slider_shows_what_a_setting_would_do_before_it_is_saved() {
+    let house = console().await;
+    let tab = sign_in(&house).await;
+    house.go(&tab, "/admin/events/1").await;
+    let slider = "label:has(input[name=maxActive]) + input[type=range]";
+    tab.sees(slider).await;
+    let move_it = format!(
+        "{{ const s = document.querySelector('{slider}'); s.value = 20; s.dispatchEvent(new Event('input', {{ bubbles: true }})); }}"
+    );
+    tab.eval(&move_it).await;
+    assert_eq!(tab.eval("document.querySelector('input[name=maxActive]').value").await, "20", "four times five");
+    tab.reads("Nobody can tell yet how long").await;
+    tab.eval(&move_it.replace("20;", "-30;")).await;
+    assert_eq!(tab.eval("document.querySelector('input[name=maxActive]').value").await, "1");
+    tab.shot("console-settings").await;
+    house.quiet(&tab);
+    house.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hall_appears_while_it_is_typed() {
+    let house = console().await;
+    let tab = sign_in(&house).await;
+    house.go(&tab, "/admin/concerts/new").await;
+    tab.fill("textarea[name=hall]", "R, 132000, 18 20 22 24").await;
+    tab.reads("84 seats").await;
+    tab.sees("#preview svg").await;
+    tab.fill("textarea[name=hall]", "R, 132000").await;
+    tab.reads("Line 1 of the hall").await;
+    tab.shot("console-concert").await;
+    house.quiet(&tab);
+    house.finish().await;
+}

@@ -6,6 +6,7 @@ use serde::Deserialize;
 
 use crate::base::control::State;
 use crate::base::error::Error;
+use crate::base::recent::RECENT;
 use crate::house::desk::{Attention, SaleView};
 use crate::house::operators::Role;
 use crate::web::pages::admin::{AtDesk, with_operator};
@@ -48,8 +49,25 @@ async fn overview(desk: &AtDesk) -> Result<Reply, Error> {
             }
             @if more { p { a href={ "/admin?page=" (page + 1) } { (t.more) } } }
         }
+        (troubles(desk))
     };
     Ok(desk.page(t.sales, &main))
+}
+
+fn troubles(desk: &AtDesk) -> Markup {
+    let (visit, t) = (&desk.visit, desk.visit.console());
+    let troubles = RECENT.list();
+    html! {
+        section aria-labelledby="troubles" {
+            h2 #troubles { (t.troubles) }
+            @if troubles.is_empty() { p.muted { (t.no_troubles) } }
+            @else {
+                ul.plain { @for trouble in &troubles {
+                    li.code { (visit.time(trouble.at)) " " @if trouble.error { strong.over { (trouble.text) } } @else { (trouble.text) } }
+                } }
+            }
+        }
+    }
 }
 
 fn row(desk: &AtDesk, sale: &SaleView, attention: Attention) -> Markup {

@@ -221,16 +221,20 @@ fn settings(desk: &AtDesk, sale: &SaleView, left: &Left) -> Markup {
         section.panel aria-labelledby="settings" {
             h2 #settings { (t.settings) }
             p.hint { (t.settings_hint) }
-            form method="post" action={ "/admin/events/" (sale.event_id) "/policy" } {
+            form method="post" action={ "/admin/events/" (sale.event_id) "/policy" } data-preview {
                 input type="hidden" name="version" value=(sale.policy.version);
                 @for (at, setting) in SETTINGS.iter().enumerate() {
                     @let changed = sale.policy.changed.iter().any(|name| name == setting.name);
                     label {
                         span { (name(desk, setting)) @if changed { " · " strong { (t.changed) } } }
-                        input type="text" inputmode="numeric" pattern="[0-9]*" name=(setting.name) value=(value(at, setting)) autocomplete="off";
+                        input type="text" inputmode="numeric" pattern="[0-9]*" name=(setting.name) value=(value(at, setting)) autocomplete="off"
+                            data-slider={ (setting.lowest) " " (setting.highest) };
                     }
                 }
-                @if let Some(what_if) = &left.what_if { div.alert.good role="status" { p { (what_if) } } }
+                div #preview aria-live="polite" {
+                    @if let Some(what_if) = &left.what_if { div.alert.good { p { (what_if) } } }
+                    @else if left.settings.is_some() && let Some(problem) = &left.problem { p.problem { (problem) } }
+                }
                 p.actions {
                     button.button.primary type="submit" name="what" value="save" { (t.save) }
                     button.button type="submit" name="what" value="preview" { (t.preview) }

@@ -30,6 +30,9 @@ texts! { Console {
     more: "More", "더 보기";
     older: "Older", "이전 기록";
 
+    troubles: "Recent warnings of this server", "이 서버의 최근 경고";
+    no_troubles: "None. Other servers have their own.", "없습니다. 다른 서버의 경고는 그 서버에서 볼 수 있습니다.";
+
     open: "Open", "판매 중";
     paused: "Paused", "일시 중지";
     closed: "Closed", "종료";

@@ -406,6 +406,22 @@ function previews() {
       // The next letter tries again.
     }
   };
+  // A slider beside each number: from an eighth of it to eight times as much.
+  $$('[data-slider]', form).forEach((field) => {
+    const [lowest, highest] = field.dataset.slider.split(' ').map(Number);
+    const before = Number(field.value) || lowest || 1;
+    const slider = document.createElement('input');
+    Object.assign(slider, { type: 'range', min: -30, max: 30, value: 0 });
+    slider.setAttribute('aria-label', field.labels[0].textContent.trim());
+    const tell = () => slider.setAttribute('aria-valuetext', field.value);
+    slider.addEventListener('input', () => {
+      const value = Math.round(before * 2 ** (slider.value / 10));
+      field.value = Math.min(highest, Math.max(lowest, value));
+      tell();
+    });
+    tell();
+    field.labels[0].after(slider);
+  });
   form.addEventListener('input', () => { clearTimeout(timer); timer = setTimeout(show, 400); });
   whenGone(() => clearTimeout(timer));
 }
