@@ -2,8 +2,11 @@
 
 use redis::AsyncCommands;
 use reqwest::Method;
+use zticket::base::ids::EventId;
 use zticket::server::loops;
 use zticket::server::run::Background;
+use zticket::store::db;
+use zticket::store::db::events::Tick;
 use zticket::store::redis::keys::Key;
 use zticket_testkit::{PATIENCE, eventually, within};
 
@@ -61,5 +64,28 @@ async fn after_a_loss_events_that_people_ask_about_are_rebuilt_first() {
     let (first, second) = (rank(app.event().id), rank(last));
     assert!(first < EVENTS / 4, "{first} events were rebuilt before the one that somebody asked about");
     assert!(second < EVENTS * 3 / 4, "{second} events were rebuilt before the one that somebody asked about next");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_that_save_many_events_at_once_do_not_lock_each_other_out() {
+    let app = TestApp::by_hand(|_| {}).await;
+    let events = "INSERT INTO events (id, title) SELECT n, 'Event ' || n FROM generate_series(100, 299) n";
+    app.db.execute(events).await.unwrap();
+    let pool = &app.parts().stores.db;
+    let save = async |backwards: bool| {
+        let mut conn = pool.get().await.unwrap();
+        for time in 1..40 {
+            let tick =
+                |id| Tick { event: EventId::new(id).unwrap(), time: time * 2 + i64::from(backwards), undecided: time };
+            let mut ticks: Vec<Tick> = (100..300).map(tick).collect();
+            if backwards {
+                ticks.reverse();
+            }
+            db::events::save_ticks(&mut conn, &ticks).await.unwrap();
+        }
+    };
+    tokio::join!(save(false), save(true), save(false), save(true));
+    assert_eq!(app.db.number("SELECT min(tick) AS n FROM events WHERE id >= 100").await.unwrap(), 79);
     app.finish().await;
 }
