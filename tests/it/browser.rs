@@ -6,6 +6,7 @@ mod sale;
 
 use std::path::Path;
 
+use serde_json::json;
 use zticket::base::ids::EventId;
 use zticket::server::config::Config;
 use zticket::server::run::Background;
@@ -54,4 +55,21 @@ impl House {
         }
         self.app.finish().await;
     }
+}
+
+/// axe-core finds nothing on the page against WCAG 2.2 AA, light or dark.
+async fn accessible(tab: &Tab, name: &str) {
+    let axe = std::fs::read_to_string(std::env::var("ZT_AXE").unwrap()).unwrap();
+    tab.call("Page.setBypassCSP", json!({ "enabled": true })).await;
+    for dark in [false, true] {
+        tab.dark(dark).await;
+        // Wait until colours stop fading: half-way they are nobody's choice.
+        tab.until("document.getAnimations().every(animation => animation.playState === 'finished')").await;
+        tab.shot(&format!("axe-{name}-{}", if dark { "dark" } else { "light" })).await;
+        tab.eval(&axe).await;
+        let run = "axe.run(document, { runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa'] })
+            .then(r => r.violations.map(v => v.id + ': ' + v.nodes.map(n => n.html.slice(0, 160)).slice(0, 3).join(' | ')))";
+        assert_eq!(tab.eval(run).await, json!([]), "{name}, dark: {dark}");
+    }
+    tab.dark(false).await;
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{House, house};
+use super::{House, accessible, house};
 use zticket_testkit::Tab;
 
 const TOKEN: &str = "the token of the house";
@@ -110,5 +110,47 @@ async fn a_hall_appears_while_it_is_typed() {
     tab.reads("Line 1 of the hall").await;
     tab.shot("console-concert").await;
     house.quiet(&tab);
+    house.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_page_of_the_console_violates_the_accessibility_guidelines() {
+    let house = console().await;
+    let points = "INSERT INTO figures SELECT 1, now() - n * interval '1 minute', n, 5, 3, 60 - n, 500, 400, 0
+        FROM generate_series(1, 55) n";
+    house.app.db.execute(points).await.unwrap();
+    let event = house.app.priced_event().await;
+    let buyer = house.app.rich("Han", 200_000).await;
+    let visitor = house.app.inside_of(event, 1).await.remove(0);
+    assert_eq!(house.app.pay(&visitor, &buyer, &[1, 2]).await.0, 200);
+    let tab = house.visitor().await;
+    house.go(&tab, "/admin/sign-in").await;
+    accessible(&tab, "console-sign-in").await;
+    tab.fill("input[name=key]", "wrong").await;
+    tab.press("Enter").await;
+    tab.reads("no operator with this key").await;
+    accessible(&tab, "console-wrong-key").await;
+    let tab = sign_in(&house).await;
+    accessible(&tab, "console-sales").await;
+    house.go(&tab, "/admin/events/1").await;
+    tab.sees("input[type=range]").await;
+    accessible(&tab, "console-sale").await;
+    tab.fill("input[name=ko]", "잠시만요.").await;
+    tab.click("button[name=what][value=pause]").await;
+    tab.reads("in both languages").await;
+    accessible(&tab, "console-refused").await;
+    tab.fill("input[name=en]", "One moment.").await;
+    tab.click("button[name=what][value=pause]").await;
+    tab.reads("It is in force").await;
+    accessible(&tab, "console-paused").await;
+    house.go(&tab, "/admin/tickets?wanted=Han").await;
+    tab.click("details.cancel summary").await;
+    accessible(&tab, "console-tickets").await;
+    house.go(&tab, "/admin/audit").await;
+    accessible(&tab, "console-audit").await;
+    house.go(&tab, "/admin/concerts/new").await;
+    tab.fill("textarea[name=hall]", "R, 132000, 18 20 22\nS, 99000, 5×20").await;
+    tab.sees("#preview svg").await;
+    accessible(&tab, "console-concert").await;
     house.finish().await;
 }

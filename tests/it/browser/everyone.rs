@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::house;
+use super::{accessible, house};
 use crate::support::plan;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -99,27 +99,13 @@ async fn pages_speak_korean_and_english_as_asked() {
 #[tokio::test(flavor = "multi_thread")]
 async fn no_page_violates_the_accessibility_guidelines() {
     let house = house(|_| {}).await;
-    let axe = std::fs::read_to_string(std::env::var("ZT_AXE").unwrap()).unwrap();
     let event = house.app.priced_event().await;
     let mut large = plan();
     large["layout"] = json!({ "sections": [{ "name": "Floor", "price": 1000, "rows": 20, "seatsPerRow": 20 },
                                            { "name": "Tribune", "price": 500, "rows": 20, "seatsPerRow": 20 }] });
     let big = house.app.concert(&large).await.1[0];
     let tab = house.visitor().await;
-    tab.call("Page.setBypassCSP", json!({ "enabled": true })).await;
-    let check = async |name: &str| {
-        for dark in [false, true] {
-            tab.dark(dark).await;
-            // Wait until colours stop fading: half-way they are nobody's choice.
-            tab.until("document.getAnimations().every(animation => animation.playState === 'finished')").await;
-            tab.shot(&format!("axe-{name}-{}", if dark { "dark" } else { "light" })).await;
-            tab.eval(&axe).await;
-            let run = "axe.run(document, { runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa'] })
-                .then(r => r.violations.map(v => v.id + ': ' + v.nodes.map(n => n.html.slice(0, 160)).slice(0, 3).join(' | ')))";
-            assert_eq!(tab.eval(run).await, json!([]), "{name}, dark: {dark}");
-        }
-        tab.dark(false).await;
-    };
+    let check = async |name: &str| accessible(&tab, name).await;
     house.go(&tab, "/").await;
     check("home").await;
     house.go(&tab, "/concerts/1").await;
