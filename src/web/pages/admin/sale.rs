@@ -141,20 +141,21 @@ async fn pictures(desk: &AtDesk, event: &Arc<Event>) -> Result<Markup, Error> {
 fn chart_row(desk: &AtDesk, points: &[Point]) -> Markup {
     let (t, now) = (desk.visit.console(), Utc::now());
     let of = |value: fn(&Point) -> i64| points.iter().map(|point| (point.at, value(point) as f64)).collect::<Vec<_>>();
-    // Counters become paces: how much each rose until the next point.
-    let pace: Vec<_> = points
-        .iter()
-        .zip(points.iter().skip(1))
-        .map(|(before, after)| {
+    // Counters become paces: how much each rose from one point to the next. Cancelled tickets are no sales.
+    let pace = |value: fn(&Point) -> i64| {
+        let pairs = points.iter().zip(points.iter().skip(1));
+        let rise = |(before, after): (&Point, &Point)| {
             let seconds = ((after.at - before.at).num_milliseconds() as f64 / 1000.0).max(1.0);
-            (after.at, (after.admitted - before.admitted).max(0) as f64 / seconds)
-        })
-        .collect();
+            (after.at, (value(after) - value(before)).max(0) as f64 / seconds)
+        };
+        pairs.map(rise).collect::<Vec<_>>()
+    };
     html! {
         (charts::line(desk, t.waiting, &of(|point| point.waiting), now))
         (charts::line(desk, t.inside, &of(|point| point.inside), now))
         (charts::line(desk, t.sold, &of(|point| point.sold), now))
-        (charts::line(desk, t.pace, &pace, now))
+        (charts::line(desk, t.pace, &pace(|point| point.admitted), now))
+        (charts::line(desk, t.ticket_pace, &pace(|point| point.sold), now))
     }
 }
 

@@ -48,6 +48,7 @@ texts! { Console {
     left: "Left", "남은 좌석";
     taken: "Money taken", "판매 금액";
     pace: "Let in per second", "초당 입장";
+    ticket_pace: "Tickets per second", "초당 판매";
     swept: "Dropped for silence", "응답이 없어 빠짐";
     gave_up: "Gave up", "스스로 나감";
     overdue: "Passes run out", "시간이 끝남";
@@ -92,7 +93,7 @@ texts! { Console {
     unknown_wait: "not known", "알 수 없음";
 
     kick: "End a place", "자리 끝내기";
-    kick_hint: "The token of a visitor, from the address of their queue page or from a log. Their place or pass ends, and their seats become free.", "방문자의 토큰입니다. 대기 화면 주소나 로그에서 찾을 수 있습니다. 순서나 입장이 끝나고 잡아 둔 좌석이 풀립니다.";
+    kick_hint: "The token of a visitor, from the link to their place. Their place or pass ends, and their seats become free.", "방문자의 토큰입니다. 순서 링크에 들어 있습니다. 순서나 입장이 끝나고 잡아 둔 좌석이 풀립니다.";
     token: "Token", "토큰";
     kick_sure: "End it", "끝내기";
 
