@@ -74,7 +74,8 @@ impl Stores {
         &self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
-        let done = self.runtime.spawn(timeout(LONGEST_WAIT, work)).await;
+        // The timer must belong to the background runtime: that of a web worker may be gone before the work is done.
+        let done = self.runtime.spawn(async move { timeout(LONGEST_WAIT, work).await }).await;
         done.map_err(Error::internal)?.unwrap_or(Err(Error::TooSlow("a request")))
     }
 

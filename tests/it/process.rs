@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use zticket_testkit::{Proxy, Server, Zticket, eventually};
 
-use crate::support::{database, empty_database, start_redis};
+use crate::support::{TestApp, database, empty_database, start_redis};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_zticket");
 
@@ -177,4 +177,33 @@ async fn a_server_that_is_stopped_while_it_starts_exits_with_0() {
         let log = server.log().unwrap();
         assert!(!log.contains("panicked"), "{log}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn work_goes_on_when_the_web_worker_that_asked_for_it_is_gone() {
+    let app = TestApp::by_hand(|_| {}).await;
+    let stores = app.parts().stores.clone();
+    let (go_on, mut wait) = tokio::sync::mpsc::channel::<()>(1);
+    let (done, finished) = tokio::sync::oneshot::channel();
+    let worker = std::thread::spawn(move || {
+        // A web worker has a runtime of its own, which ends with it.
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let work = stores.run(async move {
+                for _ in 0..3 {
+                    wait.recv().await;
+                }
+                let _ = done.send(());
+                Ok(())
+            });
+            let _ = tokio::time::timeout(Duration::from_millis(50), work).await;
+        });
+    });
+    worker.join().unwrap();
+    for _ in 0..3 {
+        go_on.send(()).await.unwrap();
+        tokio::task::yield_now().await;
+    }
+    finished.await.unwrap();
+    app.finish().await;
 }
