@@ -1,12 +1,12 @@
-#!lua
+#!lua flags=allow-oom
 -- policy_set: put settings in force, and pause, resume or close.
--- version 4 | any stage | writes | O(1)
+-- version 5 | any stage | writes | O(1)
 --
 -- KEYS 1 meta     hash
 -- KEYS 2 line     bitmap  places that wait
 -- KEYS 3 policy   hash
 -- ARGV 1 version  int     of what operators decided, counted by the database: an older decision changes nothing
--- ARGV 2 seed     text    names a server's configuration: under the same version, each is applied once
+-- ARGV 2 seed     text    names a server's configuration: under the same version, another one replaces it
 -- ARGV 3 change   field value …   settings, state, and reason: what pages tell visitors about a pause
 --
 -- REPLY OK             these settings are in force, or newer ones

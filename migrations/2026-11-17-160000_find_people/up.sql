@@ -1,2 +1,2 @@
--- Operators look for the tickets of a person by name.
-CREATE INDEX users_by_name ON users (name);
+-- Operators look for the tickets of a person by name. Without a lock: people pay while it is made.
+CREATE INDEX CONCURRENTLY users_by_name ON users (name, id);

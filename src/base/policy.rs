@@ -88,6 +88,13 @@ impl Policy {
         Ok(())
     }
 
+    /// With the rules between settings kept: a hold outlasts a sync round, and a pass a hold.
+    pub fn reconciled(mut self) -> Self {
+        self.hold_ttl_ms = self.hold_ttl_ms.max(self.sync_interval_ms.saturating_add(1));
+        self.active_ttl_ms = self.active_ttl_ms.max(self.hold_ttl_ms);
+        self
+    }
+
     /// A pulse is good for the slice it falls into; there are four full ones in a queue TTL.
     pub fn slice(&self) -> Duration {
         Duration::from_millis(self.queue_ttl_ms / 4)
@@ -236,6 +243,14 @@ mod tests {
                 assert!(matches!(setting.check(&wrong), Err(Error::InvalidPolicy(_))), "{} {wrong}", setting.name);
             }
         }
+    }
+
+    #[test]
+    fn settings_that_do_not_go_together_are_reconciled() {
+        let policy = Policy { active_ttl_ms: 5, hold_ttl_ms: 10, sync_interval_ms: 100, ..Policy::default() };
+        assert!(policy.check().is_err());
+        assert!(policy.reconciled().check().is_ok());
+        assert_eq!(Policy::default().reconciled(), Policy::default());
     }
 
     #[test]

@@ -198,10 +198,9 @@ impl Estimator {
         let longest_stay = seen.policy.active_ttl_ms + seen.policy.hold_ttl_ms;
         let mut known = std::mem::take(&mut self.inside);
         // After a long time without a look nobody knows when people went out.
-        if self
-            .last
-            .is_some_and(|last| seen.now_ms.saturating_sub(last.now_ms) as f64 > (2.0 * self.row_ms).max(5000.0))
-        {
+        let longest_break = (2.0 * self.row_ms).max(5000.0);
+        let blind = self.last.is_some_and(|last| seen.now_ms.saturating_sub(last.now_ms) as f64 > longest_break);
+        if blind {
             known.retain(|place, _| seen.passes.contains_key(place));
         }
         let (mut gone, mut stays) = (0_u64, Vec::new());
@@ -230,8 +229,10 @@ impl Estimator {
             self.ended.iter_mut().for_each(|count| *count *= fade);
             self.sold.fade(fade);
             self.giving_up.fade(fade);
-            self.sold.add(last.seats_left.saturating_sub(seen.seats_left) as f64, gone as f64);
-            self.giving_up.add(seen.gave_up.saturating_sub(last.gave_up) as f64, last.waiting as f64 * time);
+            if !blind {
+                self.sold.add(last.seats_left.saturating_sub(seen.seats_left) as f64, gone as f64);
+                self.giving_up.add(seen.gave_up.saturating_sub(last.gave_up) as f64, last.waiting as f64 * time);
+            }
         }
         let Seen { now_ms, waiting, gave_up, seats_left, .. } = *seen;
         self.last = Some(Last { now_ms, waiting, gave_up, seats_left });
@@ -297,7 +298,7 @@ impl Estimator {
         let (mut line, mut seats) = (seen.waiting as f64, seen.seats_left as f64);
         let (tickets, giving_up) = (self.sold.value().max(0.0), giving_up * step);
         let most_inside = seen.policy.max_active as f64;
-        let most_let_in = seen.policy.batch as f64 * (step / seen.policy.interval_ms.max(1) as f64).max(1.0);
+        let most_let_in = seen.policy.batch as f64 * step / seen.policy.interval_ms.max(1) as f64;
         let (mut done, mut weight, mut sum) = (Vec::new(), 1.0, 0.0);
         while line > 0.5 && seats >= 0.5 && done.len() < MOST_STEPS {
             let mut out = 0.0;

@@ -32,7 +32,7 @@ use crate::event::facts::{Booking, Facts};
 use crate::event::own_writes::OwnWrites;
 use crate::event::pulses::Pulses;
 use crate::event::scores::Scores;
-use crate::event::snapshot::Snapshot;
+use crate::event::snapshot::{Snapshot, UNSURE};
 use crate::store::Stores;
 use crate::store::redis::keys::Keys;
 
@@ -175,10 +175,11 @@ impl Event {
         self.in_force.fetch_max(version, Ordering::Relaxed);
     }
 
-    /// Whether Redis may lack what operators decided.
+    /// Whether Redis may lack what operators decided. A fresh snapshot knows best: Redis may have lost it since.
     pub fn lacks_control(&self) -> bool {
-        let seen = self.snapshot.load().as_ref().map_or(0, |snapshot| snapshot.in_force.version);
-        self.control.load().version > self.in_force.load(Ordering::Relaxed).max(seen)
+        let snapshot = self.snapshot.load();
+        let seen = snapshot.as_ref().filter(|snapshot| snapshot.age() <= UNSURE).map(|seen| seen.in_force.version);
+        self.control.load().version > seen.unwrap_or_else(|| self.in_force.load(Ordering::Relaxed))
     }
 
     /// Whether it can be booked now, by this server's clock.

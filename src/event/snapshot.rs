@@ -242,7 +242,8 @@ impl Snapshot {
             passes: &self.passes,
             policy: &self.policy,
             waiting: self.meta.waiting,
-            gave_up: self.meta.counter("left") + self.meta.counter("swept"),
+            // People inside who leave are counted with those of the line, so these are counted by what is missing.
+            gave_up: self.meta.counter("entered").saturating_sub(self.meta.counter("admitted") + self.meta.waiting),
             seats_left: self.meta.seats.saturating_sub(self.meta.sold),
             open: self.meta.state == State::Open,
         }

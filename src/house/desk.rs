@@ -59,6 +59,8 @@ pub struct SaleView {
     pub starts_at: Option<DateTime<Utc>>,
     pub state: State,
     pub reason: Option<Reason>,
+    /// False while Redis does not have the last decision yet.
+    pub in_force: bool,
     pub figures: Figures,
     pub policy: PolicyView,
     /// People let in per second lately; null while unknown.
@@ -201,6 +203,11 @@ impl Desk {
 
     pub async fn sale(&self, event: &Arc<Event>) -> Result<SaleView, Error> {
         let snapshot = self.views.current(event).await?;
+        // Another server may have taken a decision that this one has not read yet.
+        if snapshot.in_force.version > event.control().version {
+            let id = event.id;
+            event.set_control(&self.stores.query(move |conn| db::controls::find(conn, id).boxed()).await?);
+        }
         Ok(self.view(event, Some(&snapshot)))
     }
 
@@ -213,6 +220,7 @@ impl Desk {
             starts_at: facts.starts_at,
             state: control.state,
             reason: control.reason.clone(),
+            in_force: !event.lacks_control(),
             figures: snapshot.map(|snapshot| figures(event, snapshot)).unwrap_or_default(),
             policy: self.controls.view(&control),
             pace: snapshot.and_then(|snapshot| snapshot.pace),
@@ -295,7 +303,19 @@ impl Desk {
         reason: Option<Reason>,
     ) -> Result<Decided, Error> {
         let reason = reason.map(Reason::check).transpose()?;
-        let change = move |before: &Control| Ok(Control { state, reason, ..before.clone() });
+        let change = move |before: &Control| {
+            // Somebody whose page is old must not undo what another decided since.
+            match (action, before.state) {
+                ("pause" | "resume", State::Closed) => {
+                    return Err(Error::InvalidPolicy("The sale is closed. Reopen it first.".to_owned()));
+                }
+                ("reopen", State::Paused) => {
+                    return Err(Error::InvalidPolicy("The sale is paused, not closed. Resume it.".to_owned()));
+                }
+                _ => {}
+            }
+            Ok(Control { state, reason, ..before.clone() })
+        };
         self.decide(who, event, action, None, change).await
     }
 

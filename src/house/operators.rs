@@ -105,7 +105,14 @@ pub struct Operators {
     stores: Arc<Stores>,
     sessions: Sessions,
     with_token: Option<KeyHash>,
-    known: Mutex<Option<(Instant, Arc<List>)>>,
+    known: Mutex<Known>,
+}
+
+/// The list as it was last read, and when reading it was last tried.
+#[derive(Default)]
+struct Known {
+    tried: Option<Instant>,
+    read: Option<(Instant, Arc<List>)>,
 }
 
 type List = HashMap<KeyHash, Operator>;
@@ -163,21 +170,19 @@ impl Operators {
 
     async fn list(&self) -> Result<Arc<List>, Error> {
         let mut known = self.known.lock().await;
-        if let Some((_, list)) = known.as_ref().filter(|(read, _)| read.elapsed() < FRESH) {
-            return Ok(list.clone());
-        }
-        let asked = Instant::now();
-        match self.stores.query(|conn| db::operators::all(conn).boxed()).await {
-            Ok(rows) => {
-                let list: Arc<List> = Arc::new(rows.into_iter().filter_map(operator).collect());
-                *known = Some((asked, list.clone()));
-                Ok(list)
-            }
-            Err(error) => {
-                let recent = known.as_ref().filter(|(read, _)| read.elapsed() < LONGEST_KNOWN);
-                recent.map(|(_, list)| list.clone()).ok_or(error)
+        let mut failure = Error::Stale;
+        // After a failure too: whoever sends made-up keys must not make operators wait for a database that is away.
+        if known.tried.is_none_or(|tried| tried.elapsed() >= FRESH) {
+            let asked = Instant::now();
+            let rows = self.stores.query(|conn| db::operators::all(conn).boxed()).await;
+            known.tried = Some(Instant::now());
+            match rows {
+                Ok(rows) => known.read = Some((asked, Arc::new(rows.into_iter().filter_map(operator).collect()))),
+                Err(error) => failure = error,
             }
         }
+        let recent = known.read.as_ref().filter(|(read, _)| read.elapsed() < LONGEST_KNOWN);
+        recent.map(|(_, list)| list.clone()).ok_or(failure)
     }
 }
 

@@ -13,6 +13,8 @@ use crate::store::redis::scripts::Admit;
 /// How soon to ask again about an event that is being repaired.
 const REPAIRING: Duration = Duration::from_millis(100);
 
+const LONGEST_REST: Duration = Duration::from_secs(1);
+
 pub struct Admission {
     stores: Arc<Stores>,
     restorer: Arc<Restorer>,
@@ -29,6 +31,8 @@ impl Admission {
     pub async fn step(&self, event: &Arc<Event>) -> Result<Duration, Error> {
         let snapshot = event.snapshot.load_full();
         let interval = snapshot.map_or(self.every, |snapshot| Duration::from_millis(snapshot.policy.interval_ms));
+        // An operator may shorten it at any time, and the script knows when it is time.
+        let interval = interval.min(LONGEST_REST);
         if event.booking() == Booking::Over || event.check_database().is_err() {
             // People inside keep their passes; nobody else gets in.
             return Ok(interval);
@@ -40,7 +44,7 @@ impl Admission {
             }
             Ok(Admit::Paused) => Ok(interval),
             // Another server was first: ask again when the interval is over, not a whole one later.
-            Ok(Admit::Skipped(wait_ms)) => Ok(Duration::from_millis(wait_ms)),
+            Ok(Admit::Skipped(wait_ms)) => Ok(Duration::from_millis(wait_ms).min(LONGEST_REST)),
             Ok(Admit::Stale) | Err(Error::Unready) => {
                 self.restorer.in_background(event);
                 Ok(REPAIRING)

@@ -49,9 +49,10 @@ impl Controls {
         Self { stores, catalogue, configured }
     }
 
-    /// The settings in force under what operators decided.
+    /// The settings in force under what operators decided. A configuration that came later may not go with it: then the
+    /// rules between settings win.
     pub fn policy(&self, control: &Control) -> Policy {
-        control.overrides.over(&self.configured)
+        control.overrides.over(&self.configured).reconciled()
     }
 
     /// Identifies this server's configuration.
@@ -62,6 +63,8 @@ impl Controls {
     /// Keeps a decision, with an entry in the audit log, and puts it in force.
     pub async fn decide(&self, event: &Arc<Event>, decision: Decision) -> Result<Decided, Error> {
         let (id, configured) = (event.id, self.configured.clone());
+        // A database that lost a commit in a failover may be behind: Redis takes nothing older than what it has.
+        let in_redis = self.version_in_force(event).await;
         let control = self
             .stores
             .query(move |conn| {
@@ -72,11 +75,13 @@ impl Controls {
                             return Err(Error::PolicyChanged { version: before.version });
                         }
                         let mut after = (decision.change)(&before)?;
-                        after.overrides.over(&configured).check()?;
-                        if after == before {
+                        if after.overrides != before.overrides {
+                            after.overrides.over(&configured).check()?;
+                        }
+                        if after == before && in_redis <= before.version {
                             return Ok(before);
                         }
-                        after.version = before.version + 1;
+                        after.version = before.version.max(in_redis) + 1;
                         db::controls::save(conn, id, &after).await?;
                         let told = |control: &Control| Some(told(control, &configured));
                         let entry = Entry {
@@ -105,6 +110,21 @@ impl Controls {
         Ok(Decided { control, in_force })
     }
 
+    /// The version that Redis has; 0 if it cannot be asked.
+    async fn version_in_force(&self, event: &Event) -> i64 {
+        let ask = async {
+            let mut conn = self.stores.redis.get().await?;
+            reads::in_force(&mut conn, &event.keys).await
+        };
+        match ask.await {
+            Ok((version, _)) => version.unwrap_or(0),
+            Err(error) => {
+                tracing::debug!(event = %event.id, %error, "the version in Redis is not known");
+                0
+            }
+        }
+    }
+
     /// Brings a decision to Redis, on top of this server's configuration.
     pub async fn put_in_force(&self, event: &Event, control: &Control) -> Result<(), Error> {
         let mut conn = self.stores.redis.get().await?;
@@ -129,16 +149,17 @@ impl Controls {
         Ok(())
     }
 
-    /// One round of bringing to Redis what it lacks.
+    /// One round of bringing to Redis what it lacks. An event that fails holds up no other.
     pub async fn catch_up(&self) -> Result<(), Error> {
+        let mut outcome = Ok(());
         for event in self.catalogue.all().into_iter().filter(|event| event.lacks_control()) {
             match self.put_in_force(&event, &event.control()).await {
                 // It gets the decision when it is made ready.
                 Ok(()) | Err(Error::Unready) => {}
-                Err(error) => return Err(error),
+                Err(error) => outcome = outcome.and(Err(error)),
             }
         }
-        Ok(())
+        outcome
     }
 }
 

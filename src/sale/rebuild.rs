@@ -178,14 +178,17 @@ impl RebuiltLine {
 }
 
 fn settings<'a>(sources: &Sources<'a>) -> Settings<'a> {
-    let slow = sources.snapshot.map(|snapshot| (snapshot.in_force, snapshot.now_ms));
-    Settings {
-        policy: sources.policy,
-        version: sources.control.version,
-        seed: sources.seed,
-        slow_ttl_ms: slow.map_or(0, |(in_force, _)| in_force.slow_ttl_ms),
-        slow_left: slow.map_or(0, |(in_force, now_ms)| in_force.slow_until_ms.saturating_sub(now_ms)),
-    }
+    let before = sources.snapshot.map(|snapshot| {
+        let left = snapshot.in_force.slow_until_ms.saturating_sub(snapshot.now_ms);
+        let slow_ttl_ms = if left > 0 { snapshot.in_force.slow_ttl_ms } else { 0 };
+        // The queue TTL may have become shorter while Redis was away.
+        match snapshot.policy.queue_ttl_ms {
+            longer if longer > sources.policy.queue_ttl_ms => (slow_ttl_ms.max(longer), left.max(longer)),
+            _ => (slow_ttl_ms, left),
+        }
+    });
+    let (slow_ttl_ms, slow_left) = before.unwrap_or_default();
+    Settings { policy: sources.policy, version: sources.control.version, seed: sources.seed, slow_ttl_ms, slow_left }
 }
 
 /// Passes with the time they had left, but not those of buyers.

@@ -258,14 +258,14 @@ impl Restorer {
     /// Redis came back from a file or a replica. What it lost since forms the gap, unless all servers had stopped cleanly
     /// at exactly the place it has now. `false`: it began yet another life.
     async fn new_life(&self, event: &Event, alone: &mut Alone, end: i64) -> Result<bool, Error> {
+        // First: Redis may have lost the latest decision of operators, and nobody is let in before it is back.
+        self.controls.put_in_force(event, &db::controls::find(alone.conn()?, event.id).await?).await?;
         let parked = db::events::line(alone.conn()?, event.id).await?.parked;
         let known_end = self.blocks.known_end(event, end);
         let block = db::events::fetch_block(alone.conn()?, event.id, known_end, SMALLEST_BLOCK).await?;
         if !self.store_block(event, &block, Why::NewLife, parked).await? {
             return Ok(false);
         }
-        // Redis may have lost the latest decision of operators.
-        self.controls.put_in_force(event, &db::controls::find(alone.conn()?, event.id).await?).await?;
         let repaired = self.settler.audit(event).await?;
         self.settler.recount(event);
         tracing::info!(event = %event.id, repaired, "Redis started a new life");

@@ -460,3 +460,62 @@ async fn two_operators_at_once_both_count() {
     assert_eq!(app.db.number("SELECT count(*) AS n FROM audit_log").await.unwrap(), 20);
     app.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_decision_counts_also_if_the_database_lost_the_one_before() {
+    let app = app(Background::ByHand).await;
+    for action in ["pause", "resume", "pause"] {
+        assert_eq!(admin(&app, Method::POST, &format!("/events/1/{action}"), json!({})).await.0, 200);
+    }
+    // A standby takes over that has missed the last two.
+    app.db.execute("UPDATE controls SET version = 1, state = 'open'").await.unwrap();
+    assert_eq!(app.look().await.meta.state.word(), "paused");
+    assert_eq!(admin(&app, Method::POST, "/events/1/resume", json!({})).await.0, 200);
+    assert_eq!(app.look().await.meta.state.word(), "open");
+    assert_eq!(app.look().await.in_force.version, 4);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_configuration_that_does_not_go_with_the_changes_of_operators_stops_no_server() {
+    let mut app = app(Background::ByHand).await;
+    let longer = json!({ "holdTtlSeconds": 600, "activeTtlSeconds": 900 });
+    assert_eq!(admin(&app, Method::PATCH, "/events/1/policy", longer).await.0, 200);
+    assert_eq!(admin(&app, Method::PATCH, "/events/1/policy", json!({ "activeTtlSeconds": 700 })).await.0, 200);
+    // Written while the configured pass lasted longer: alone it breaks the rule.
+    app.db.execute(r#"UPDATE controls SET version = 3, settings = '{"holdTtlSeconds":600}'"#).await.unwrap();
+    app.restart().await;
+    let seen = app.look().await;
+    assert_eq!((seen.policy.hold_ttl_ms, seen.policy.active_ttl_ms), (600_000, 600_000));
+    assert_eq!(admin(&app, Method::POST, "/events/1/pause", json!({})).await.0, 200, "a pause changes no setting");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_old_page_does_not_undo_what_another_operator_decided_since() {
+    let app = app(Background::ByHand).await;
+    let post = async |action: &str| admin(&app, Method::POST, &format!("/events/1/{action}"), json!({})).await;
+    assert_eq!(post("close").await.0, 200);
+    for action in ["pause", "resume"] {
+        let (status, body) = post(action).await;
+        assert!(status == 422 && body["rule"].as_str().unwrap().contains("Reopen it first"), "{action}: {body}");
+    }
+    assert_eq!(post("reopen").await.0, 200);
+    assert_eq!(post("pause").await.0, 200);
+    assert_eq!(post("reopen").await.0, 422);
+    assert_eq!(post("resume").await.0, 200);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_redis_can_be_paused() {
+    let app = TestApp::start_on(single_redis().await, Background::ByHand, |config| {
+        config.admin_token = Some(TOKEN.to_owned());
+    })
+    .await;
+    Refusal::Full.begin(&app.redis).await.unwrap();
+    assert_eq!(admin(&app, Method::POST, "/events/1/pause", json!({})).await.0, 200);
+    assert_eq!(app.look().await.meta.state.word(), "paused");
+    Refusal::Full.end(&app.redis).await.unwrap();
+    app.finish().await;
+}

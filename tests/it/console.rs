@@ -172,7 +172,7 @@ async fn settings_are_changed_one_by_one_and_refusals_keep_what_was_typed() {
     let policy = sale(&app).await["policy"].clone();
     assert_eq!((&policy["maxActive"], &policy["changed"]), (&json!(400), &json!(["maxActive"])));
     let stale = browser.post("/admin/events/1/policy", &form("500", "0", "save")).await;
-    assert!(stale.status == 422 && stale.text.contains("Someone else changed") && stale.text.contains("value=\"500\""));
+    assert!(stale.status == 422 && stale.text.contains("Someone else changed") && stale.text.contains("value=\"400\""));
     for wrong in ["0", "x", "-1", "99999999999"] {
         let refused = browser.post("/admin/events/1/policy", &form(wrong, "1", "save")).await;
         assert!(

@@ -83,6 +83,17 @@ async fn servers_that_save_many_events_at_once_do_not_lock_each_other_out() {
                 ticks.reverse();
             }
             db::events::save_ticks(&mut conn, &ticks).await.unwrap();
+            let figures = |tick: &Tick| db::figures::Figures {
+                event: tick.event,
+                waiting: 1,
+                inside: 1,
+                held: 1,
+                sold: 1,
+                entered: 1,
+                admitted: 1,
+                swept: 1,
+            };
+            db::figures::save(&mut conn, &ticks.iter().map(figures).collect::<Vec<_>>()).await.unwrap();
         }
     };
     tokio::join!(save(false), save(true), save(false), save(true));

@@ -45,6 +45,7 @@ pub async fn save(conn: &mut Conn, seen: &[Figures]) -> Result<(), Error> {
                 seen.waiting, seen.inside, seen.held, seen.sold, seen.entered, seen.admitted, seen.swept
          FROM unnest($1, $2, $3, $4, $5, $6, $7, $8)
               AS seen (event_id, waiting, inside, held, sold, entered, admitted, swept)
+         ORDER BY seen.event_id
          ON CONFLICT DO NOTHING",
     )
     .bind::<Array<Integer>, _>(seen.iter().map(|seen| seen.event.db()).collect::<Vec<_>>())

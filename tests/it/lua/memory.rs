@@ -6,7 +6,7 @@ use zticket::base::error::Error;
 use zticket::base::ids::{Place, SeatNumber};
 use zticket::store::redis::keys::Key;
 use zticket::store::redis::reads::{self, Hash, LinePart, Wanted};
-use zticket::store::redis::scripts::{Admit, Leave, Release, SOURCES, Sweep};
+use zticket::store::redis::scripts::{Admit, Leave, PolicySet, Release, SOURCES, Sweep};
 
 use super::fixture::{Fixture, change};
 
@@ -64,6 +64,7 @@ async fn a_full_redis_still_frees_and_settles_but_takes_nobody() {
     assert_eq!(event.expire(10).await, 1);
     assert_eq!(event.leave(4).await, Leave::Left);
     assert_eq!(event.settle(&[change(3, 1, true, visitors[1])]).await, 1);
+    assert_eq!(event.change(&[("state", "paused")]).await, PolicySet::Ok);
     limit(0).await;
     event.check().await;
 }
@@ -98,9 +99,11 @@ async fn a_full_redis_is_read_as_any_other() {
 }
 
 #[test]
-fn the_scripts_that_only_free_things_are_allowed_when_redis_is_full() {
+fn the_scripts_that_free_things_or_pause_are_allowed_when_redis_is_full() {
     let allowed = SOURCES.iter().filter(|source| source.text.starts_with("#!lua flags=allow-oom\n"));
     let mut allowed: Vec<&str> = allowed.map(|source| source.name).collect();
     allowed.sort_unstable();
-    assert_eq!(allowed, ["1_line_leave", "3_seat_expire", "3_seat_release", "4_ticket_settle", "5_event_forget"]);
+    let expected =
+        ["1_line_leave", "3_seat_expire", "3_seat_release", "4_ticket_settle", "5_event_forget", "policy_set"];
+    assert_eq!(allowed, expected);
 }

@@ -60,8 +60,13 @@ pub async fn pause(visit: Visit, Posted(form): Posted<PauseForm>) -> HttpRespons
         if what.as_deref() == Some("preview") {
             return sale_page(desk, &event, Left { reason, show_reason: true, ..Left::default() }).await;
         }
-        let done = desk.visit.site().desk.set_state(&desk.operator, &event, "pause", State::Paused, reason).await?;
-        Ok(decided(&event, &done))
+        match desk.visit.site().desk.set_state(&desk.operator, &event, "pause", State::Paused, reason).await {
+            Ok(done) => Ok(decided(&event, &done)),
+            Err(Error::InvalidPolicy(rule)) => {
+                refused(desk, &event, Left { problem: Some(rule), ..Left::default() }).await
+            }
+            Err(error) => Err(error),
+        }
     })
     .await
 }
@@ -72,8 +77,13 @@ macro_rules! to_state {
             with_operator(visit, Role::Operator, async |desk| {
                 form?;
                 let event = desk.visit.event().await?;
-                let done = desk.visit.site().desk.set_state(&desk.operator, &event, $action, $state, None).await?;
-                Ok(decided(&event, &done))
+                match desk.visit.site().desk.set_state(&desk.operator, &event, $action, $state, None).await {
+                    Ok(done) => Ok(decided(&event, &done)),
+                    Err(Error::InvalidPolicy(rule)) => {
+                        refused(desk, &event, Left { problem: Some(rule), ..Left::default() }).await
+                    }
+                    Err(error) => Err(error),
+                }
             })
             .await
         }
@@ -113,7 +123,9 @@ pub async fn policy(visit: Visit, Posted(form): Posted<HashMap<String, String>>)
             Ok(done) => Ok(decided(&event, &done)),
             Err(Error::InvalidPolicy(rule)) => refused(desk, &event, left(Some(rule))).await,
             Err(Error::PolicyChanged { .. }) => {
-                refused(desk, &event, left(Some(desk.visit.console().refused_stale.to_owned()))).await
+                // With the settings in force, not the typed ones: saving those again would undo the change of the other.
+                let problem = Some(desk.visit.console().refused_stale.to_owned());
+                refused(desk, &event, Left { problem, ..Left::default() }).await
             }
             Err(error) => Err(error),
         }

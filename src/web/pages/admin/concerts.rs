@@ -19,6 +19,9 @@ use crate::web::pages::reply::Reply;
 use crate::web::pages::text::fill;
 use crate::web::pages::visit::Visit;
 
+/// Ten years.
+const MOST_HOURS: u32 = 87_600;
+
 /// The form, as typed.
 #[derive(Default, Deserialize)]
 #[serde(default)]
@@ -66,7 +69,10 @@ impl Typed {
         let time = |text: &str| self.time(desk, text);
         let hours = match self.cancel_hours.trim() {
             "" => None,
-            hours => Some(hours.parse::<u32>().map_err(|_| t.refused_hours.to_owned())?),
+            hours => {
+                let hours = hours.parse::<u32>().ok().filter(|hours| *hours <= MOST_HOURS);
+                Some(hours.ok_or_else(|| t.refused_hours.to_owned())?)
+            }
         };
         let date = |line: &str| {
             let starts_at = time(line)?;

@@ -80,6 +80,7 @@ pub async fn sale_page(desk: &AtDesk, event: &Arc<Event>, left: Left) -> Result<
             p { (state(desk, sale.state)) (warning(desk, site.desk.attention(event))) }
         }
         @if let Some(starts_at) = sale.starts_at { p.muted { (desk.visit.time(starts_at)) } }
+        @if !sale.in_force { div.alert.warn role="status" { p { (t.kept) } } }
         @if let Some(good) = &left.good { div.alert.good role="status" { p { (good) } } }
         @if let Some(problem) = &left.problem {
             div.alert.warn role="alert" { strong { (t.refused) } p { (problem) } }
