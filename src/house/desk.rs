@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use diesel_async::AsyncConnection;
 use futures_util::FutureExt;
 use futures_util::future::{join_all, try_join_all};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::base::control::{Control, Reason, State};
@@ -23,7 +22,6 @@ use crate::event::estimate::Range;
 use crate::event::facts::Booking;
 use crate::event::snapshot::Snapshot;
 use crate::house::operators::Operator;
-use crate::house::setup::{self, ConcertPlan};
 use crate::sale::control::{Controls, Decided, Decision, PolicyView};
 use crate::sale::line::Line;
 use crate::sale::tickets::{Ticket, Tickets};
@@ -143,41 +141,6 @@ pub struct Done {
     pub after: Option<Value>,
 }
 
-/// What can change about a concert.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct ConcertChange {
-    pub title: Option<String>,
-    pub description: Option<String>,
-    pub booking_opens_at: Option<DateTime<Utc>>,
-    pub booking_closes_at: Option<DateTime<Utc>>,
-    /// Refused with a reason rather than as unknown.
-    dates: Option<Value>,
-    layout: Option<Value>,
-}
-
-/// What can change about an event.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct EventChange {
-    pub title: Option<String>,
-    pub on_sale: Option<bool>,
-    pub starts_at: Option<DateTime<Utc>>,
-    /// Null: until it starts.
-    #[serde(default, deserialize_with = "given")]
-    pub cancel_until: Option<Option<DateTime<Utc>>>,
-    pub one_place_per_person: Option<bool>,
-    layout: Option<Value>,
-    sections: Option<Value>,
-    seats: Option<Value>,
-    price: Option<Value>,
-}
-
-/// Tells null from not given.
-fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(value: D) -> Result<Option<Option<T>>, D::Error> {
-    Option::<T>::deserialize(value).map(Some)
-}
-
 impl Desk {
     pub fn new(
         stores: Arc<Stores>,
@@ -266,8 +229,8 @@ impl Desk {
     ) -> Result<(Option<Range>, Option<Range>), Error> {
         let control = event.control();
         let then = Control { overrides: control.overrides.changed(changes)?, ..(*control).clone() };
+        self.controls.check(&then)?;
         let policy = self.controls.policy(&then);
-        policy.check()?;
         let snapshot = self.views.current(event).await?;
         let last = snapshot.meta.waiting.max(1);
         let now = event.outlook_under(&snapshot.policy).await.and_then(|outlook| outlook.range(last));
@@ -422,119 +385,6 @@ impl Desk {
             after: row.after,
         };
         Ok(page.of(rows.into_iter().map(done).collect(), |done: &Done| done.id.to_string()))
-    }
-
-    /// Sets up a concert.
-    pub async fn add_concert(&self, who: &Operator, plan: ConcertPlan) -> Result<ConcertId, Error> {
-        plan.check()?;
-        let who = who.name.clone();
-        let concert = self
-            .stores
-            .query(move |conn| {
-                async move {
-                    conn.transaction(async |conn| {
-                        let concert = setup::create(conn, &plan).await?;
-                        let after = json!({
-                            "concertId": concert,
-                            "title": plan.title,
-                            "dates": plan.dates.iter().map(|date| date.starts_at).collect::<Vec<_>>(),
-                            "seats": plan.layout.seats().count(),
-                        });
-                        let entry = Entry { who, action: "add concert", event: None, before: None, after: Some(after) };
-                        db::audit_log::write(conn, &entry).await?;
-                        Ok::<_, Error>(concert)
-                    })
-                    .await
-                }
-                .boxed()
-            })
-            .await?;
-        self.catalogue.refresh().await?;
-        Ok(concert)
-    }
-
-    pub async fn change_concert(&self, who: &Operator, id: ConcertId, change: ConcertChange) -> Result<(), Error> {
-        if change.layout.is_some() || change.dates.is_some() {
-            return Err(Error::InvalidRequest(
-                "The hall, its prices and the list of dates are set up once and do not change. The times of a date \
-                 change with PATCH /api/admin/events/{event}."
-                    .to_owned(),
-            ));
-        }
-        let who = who.name.clone();
-        self.stores
-            .query(move |conn| {
-                async move {
-                    conn.transaction(async |conn| {
-                        let before = db::concerts::find_alone(conn, id).await?.ok_or(Error::ConcertNotFound)?;
-                        let mut after = before.clone();
-                        after.title = change.title.unwrap_or(after.title);
-                        after.description = change.description.unwrap_or(after.description);
-                        after.opens_at = change.booking_opens_at.unwrap_or(after.opens_at);
-                        after.closes_at = change.booking_closes_at.unwrap_or(after.closes_at);
-                        setup::check_concert(&after.title, &after.description, after.opens_at, after.closes_at)?;
-                        db::concerts::save(conn, &after).await?;
-                        let told = |row: &db::concerts::ConcertRow| {
-                            Some(json!({
-                                "concertId": row.id,
-                                "title": row.title,
-                                "description": row.description,
-                                "bookingOpensAt": row.opens_at,
-                                "bookingClosesAt": row.closes_at,
-                            }))
-                        };
-                        let (before, after) = (told(&before), told(&after));
-                        let entry = Entry { who, action: "change concert", event: None, before, after };
-                        db::audit_log::write(conn, &entry).await
-                    })
-                    .await
-                }
-                .boxed()
-            })
-            .await?;
-        self.catalogue.refresh().await
-    }
-
-    pub async fn change_event(&self, who: &Operator, event: EventId, change: EventChange) -> Result<(), Error> {
-        let fixed = [&change.layout, &change.sections, &change.seats, &change.price];
-        if fixed.into_iter().any(Option::is_some) {
-            return Err(Error::InvalidRequest(
-                "Seats and prices were announced when the event was set up, and do not change.".to_owned(),
-            ));
-        }
-        let who = who.name.clone();
-        self.stores
-            .query(move |conn| {
-                async move {
-                    conn.transaction(async |conn| {
-                        let before = db::events::find_alone(conn, event).await?.ok_or(Error::EventNotFound)?;
-                        let mut after = before.clone();
-                        after.title = change.title.unwrap_or(after.title);
-                        after.on_sale = change.on_sale.unwrap_or(after.on_sale);
-                        after.starts_at = change.starts_at.or(after.starts_at);
-                        after.cancel_until = change.cancel_until.unwrap_or(after.cancel_until);
-                        after.one_place_per_person = change.one_place_per_person.unwrap_or(after.one_place_per_person);
-                        setup::check_title(&after.title)?;
-                        db::events::save(conn, &after).await?;
-                        let told = |row: &db::events::EventRow| {
-                            Some(json!({
-                                "title": row.title,
-                                "onSale": row.on_sale,
-                                "startsAt": row.starts_at,
-                                "cancelUntil": row.cancel_until,
-                                "onePlacePerPerson": row.one_place_per_person,
-                            }))
-                        };
-                        let (before, after) = (told(&before), told(&after));
-                        let entry = Entry { who, action: "change event", event: Some(event), before, after };
-                        db::audit_log::write(conn, &entry).await
-                    })
-                    .await
-                }
-                .boxed()
-            })
-            .await?;
-        self.catalogue.refresh().await
     }
 
     async fn note(

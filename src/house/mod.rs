@@ -4,5 +4,6 @@ pub mod concerts;
 pub mod desk;
 pub mod operators;
 pub mod people;
+pub mod programme;
 pub mod rankings;
 pub mod setup;

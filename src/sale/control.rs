@@ -55,6 +55,11 @@ impl Controls {
         control.overrides.over(&self.configured).reconciled()
     }
 
+    /// Refuses changes of operators that break a rule between settings.
+    pub fn check(&self, control: &Control) -> Result<(), Error> {
+        control.overrides.over(&self.configured).check()
+    }
+
     /// Identifies this server's configuration.
     pub fn seed(&self) -> String {
         self.configured.seed()
@@ -185,7 +190,7 @@ pub struct PolicyView {
 
 impl PolicyView {
     pub fn new(control: &Control, configured: &Policy) -> Self {
-        let policy = control.overrides.over(configured);
+        let policy = control.overrides.over(configured).reconciled();
         Self {
             version: control.version,
             settings: SETTINGS.iter().map(|setting| (setting.name.to_owned(), setting.get(&policy).into())).collect(),

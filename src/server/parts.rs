@@ -15,6 +15,7 @@ use crate::house::concerts::Concerts;
 use crate::house::desk::Desk;
 use crate::house::operators::Operators;
 use crate::house::people::People;
+use crate::house::programme::Programme;
 use crate::house::rankings::Rankings;
 use crate::house::setup;
 use crate::sale::admission::Admission;
@@ -129,6 +130,7 @@ fn assemble(
         people: People::start(stores.clone(), currency()),
         operators: Operators::new(stores.clone(), master, config.admin_token.as_deref()),
         desk: desk.clone(),
+        programme: Programme::new(stores.clone(), catalogue.clone()),
         rankings: rankings.clone(),
         seat_maps: SeatMaps::new(views.clone()),
         limits: Limits::new(&config.limits, &stores.metrics),

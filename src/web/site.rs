@@ -14,6 +14,7 @@ use crate::house::concerts::Concerts;
 use crate::house::desk::Desk;
 use crate::house::operators::Operators;
 use crate::house::people::People;
+use crate::house::programme::Programme;
 use crate::house::rankings::Rankings;
 use crate::sale::entrance::{Entrance, Entry};
 use crate::sale::line::Line;
@@ -39,6 +40,7 @@ pub struct Site {
     pub people: People,
     pub operators: Operators,
     pub desk: Arc<Desk>,
+    pub programme: Programme,
     pub rankings: Arc<Rankings>,
     pub seat_maps: SeatMaps,
     pub limits: Limits,

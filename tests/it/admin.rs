@@ -487,6 +487,8 @@ async fn a_configuration_that_does_not_go_with_the_changes_of_operators_stops_no
     app.restart().await;
     let seen = app.look().await;
     assert_eq!((seen.policy.hold_ttl_ms, seen.policy.active_ttl_ms), (600_000, 600_000));
+    let (_, sale) = admin(&app, Method::GET, "/events/1", Value::Null).await;
+    assert_eq!(sale["policy"]["activeTtlSeconds"], 600, "what is shown is what is in force");
     assert_eq!(admin(&app, Method::POST, "/events/1/pause", json!({})).await.0, 200, "a pause changes no setting");
     app.finish().await;
 }

@@ -184,7 +184,11 @@ async fn settings_are_changed_one_by_one_and_refusals_keep_what_was_typed() {
     assert!(preview.status == 200 && preview.text.contains("Nobody can tell yet"));
     let mut rule = form("400", "1", "save");
     rule[3] = ("holdTtlSeconds", "301");
-    assert!(browser.post("/admin/events/1/policy", &rule).await.text.contains("a pass has to outlast a hold"));
+    for what in ["save", "preview"] {
+        rule[9] = ("what", what);
+        let refused = browser.post("/admin/events/1/policy", &rule).await;
+        assert!(refused.status == 422 && refused.text.contains("a pass has to outlast a hold"), "{what}");
+    }
     browser.post("/admin/events/1/policy", &form("", "1", "save")).await;
     assert_eq!(sale(&app).await["policy"]["changed"], json!([]), "an empty field goes back to the configuration");
     app.finish().await;

@@ -14,7 +14,7 @@ use crate::base::error::Error;
 use crate::base::ids::{ConcertId, EventId, TicketId};
 use crate::base::paging::Page;
 use crate::event::Event;
-use crate::house::desk::{ConcertChange, EventChange};
+use crate::house::programme::{ConcertChange, EventChange};
 use crate::house::setup::ConcertPlan;
 use crate::sale::control::Decided;
 use crate::web::answer::{no_content, private};
@@ -155,7 +155,7 @@ pub async fn add_concert(
     worker: Data<Worker>,
     Body(plan): Body<ConcertPlan>,
 ) -> Result<HttpResponse, Error> {
-    let concert = worker.site.desk.add_concert(&who, plan).await?;
+    let concert = worker.site.programme.add_concert(&who, plan).await?;
     Ok(private(&worker.site.concerts.find(concert).await?))
 }
 
@@ -165,7 +165,7 @@ pub async fn change_concert(
     Part(concert): Part<ConcertId>,
     Body(change): Body<ConcertChange>,
 ) -> Result<HttpResponse, Error> {
-    worker.site.desk.change_concert(&who, concert, change).await?;
+    worker.site.programme.change_concert(&who, concert, change).await?;
     Ok(private(&worker.site.concerts.find(concert).await?))
 }
 
@@ -175,6 +175,6 @@ pub async fn change_event(
     About(event): About,
     Body(change): Body<EventChange>,
 ) -> Result<HttpResponse, Error> {
-    worker.site.desk.change_event(&who, event.id, change).await?;
+    worker.site.programme.change_event(&who, event.id, change).await?;
     Ok(private(&worker.site.concerts.event(&event).await?))
 }

@@ -53,7 +53,7 @@ pub async fn send(visit: Visit, Posted(form): Posted<Typed>) -> HttpResponse {
                 return Ok(form_page(desk, &typed, Some(&problem)).with_status(StatusCode::UNPROCESSABLE_ENTITY));
             }
         };
-        let concert = desk.visit.site().desk.add_concert(&desk.operator, plan).await?;
+        let concert = desk.visit.site().programme.add_concert(&desk.operator, plan).await?;
         Ok(Reply::see(format!("/concerts/{concert}")))
     })
     .await
