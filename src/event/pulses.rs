@@ -17,14 +17,15 @@ const DENSE_CHUNKS: usize = 4;
 /// Most places one call lists.
 const LISTED: usize = 1000;
 
-/// Places heard from since the ring of slices last turned. Marking is lock-free; [`Pulses::due`] says what Redis does not
-/// know yet.
+/// Places heard from lately. Marking is lock-free; [`Pulses::due`] says what Redis does not know yet.
 pub struct Pulses {
+    /// Since they were last sent, or known to be.
     heard: Vec<OnceLock<Box<[AtomicU64]>>>,
     sent: Mutex<Sent>,
     held_up: AtomicBool,
 }
 
+/// What Redis knows of the present turn of its ring of slices.
 #[derive(Default)]
 struct Sent {
     turn: u64,
@@ -68,7 +69,6 @@ impl Pulses {
     pub fn due(&self, turn: u64, listed: &std::ops::Range<u64>) -> Vec<Bundle> {
         let mut sent = lock(&self.sent);
         if sent.turn != turn {
-            self.forget(&sent.chunks);
             *sent = Sent { turn, chunks: HashMap::new() };
         }
         let mut bundles = Bundles { listed: listed.clone(), ..Bundles::default() };
@@ -77,7 +77,13 @@ impl Pulses {
             let known = sent.chunks.get(&index);
             let known = |at: usize| known.and_then(|words| words.get(at)).copied().unwrap_or(0);
             let news = heard.iter().enumerate().filter_map(|(at, word)| {
-                let new = word.load(Ordering::Relaxed) & !known(at);
+                let heard = word.load(Ordering::Relaxed);
+                let again = heard & known(at);
+                if again != 0 {
+                    // Good for this turn only: whoever is not heard from in the next one must not seem to be there.
+                    word.fetch_and(!again, Ordering::Relaxed);
+                }
+                let new = heard & !again;
                 (new != 0).then_some((index, at, new))
             });
             bundles.add(news.collect());
@@ -96,6 +102,9 @@ impl Pulses {
             if let Some(word) = chunk.get_mut(*at) {
                 *word |= bits;
             }
+            if let Some(word) = self.heard.get(*index).and_then(OnceLock::get).and_then(|heard| heard.get(*at)) {
+                word.fetch_and(!bits, Ordering::Relaxed);
+            }
         }
     }
 
@@ -106,16 +115,6 @@ impl Pulses {
 
     pub fn set_held_up(&self, held_up: bool) {
         self.held_up.store(held_up, Ordering::Relaxed);
-    }
-
-    /// A new turn: places that Redis knows have to be heard from again; the others stay due.
-    fn forget(&self, sent: &HashMap<usize, Vec<u64>>) {
-        for (index, words) in sent {
-            let Some(heard) = self.heard.get(*index).and_then(OnceLock::get) else { continue };
-            for (word, sent) in heard.iter().zip(words) {
-                word.fetch_and(!sent, Ordering::Relaxed);
-            }
-        }
     }
 }
 
@@ -240,6 +239,29 @@ mod tests {
         let bundles = pulses.due(1, &(0..0));
         assert_eq!(bundles.iter().map(|bundle| bundle.from).collect::<Vec<_>>(), [0, 40 << 20]);
         assert_eq!(bundles.iter().map(places).map(|places| places.len()).collect::<Vec<_>>(), [2000, 1000]);
+    }
+
+    #[test]
+    fn a_poll_after_the_last_bundle_of_a_turn_counts_for_the_next() {
+        let pulses = Pulses::default();
+        let tell = |turn| pulses.due(turn, &(0..0)).iter().inspect(|bundle| pulses.arrived(turn, bundle)).count();
+        pulses.mark(Place(5));
+        assert_eq!(tell(1), 1);
+        // Redis has turned the ring, and the next snapshot will say so.
+        pulses.mark(Place(5));
+        assert_eq!(tell(2), 1);
+        assert_eq!(tell(3), 0, "one poll counts once");
+    }
+
+    #[test]
+    fn a_poll_that_was_known_does_not_count_for_the_next_turn() {
+        let pulses = Pulses::default();
+        let tell = |turn| pulses.due(turn, &(0..0)).iter().inspect(|bundle| pulses.arrived(turn, bundle)).count();
+        for _ in 0..2 {
+            pulses.mark(Place(5));
+            tell(1);
+        }
+        assert_eq!(tell(2), 0);
     }
 
     #[test]
