@@ -209,8 +209,7 @@ impl Settler {
     /// Re-sends what Redis does not know, with its versions. Reads Redis first: a sale made in between is then simply sent
     /// once more. Returns how many seats were corrected.
     pub async fn audit(&self, event: &Event) -> Result<u64, Error> {
-        let mut conn = self.stores.redis.get().await?;
-        let (states, in_redis) = reads::seats(&mut conn, &event.keys).await?;
+        let (states, in_redis) = reads::seats(&mut self.stores.redis.get().await?, &event.keys).await?;
         let latest = db::changes::latest(&mut self.stores.db.get().await?, event.id).await?;
 
         let versions: HashMap<SeatNumber, i64> = in_redis.iter().map(|change| (change.seat, change.version)).collect();
@@ -218,7 +217,7 @@ impl Settler {
         let mut forgotten: Vec<SeatChange> =
             latest.iter().filter(|change| known(change.seat) < change.version).copied().collect();
         forgotten.sort_by_key(|change| change.place);
-        let repaired = self.apply(&mut conn, event, &forgotten).await?.applied;
+        let repaired = self.apply(&mut self.stores.redis.get().await?, event, &forgotten).await?.applied;
         let label = event.id.to_string();
         let metrics = &self.stores.metrics;
         if repaired > 0 {
@@ -227,10 +226,11 @@ impl Settler {
         }
         event.set_lost(Lost::Sales, !differences(in_redis, &latest).is_empty());
         let is_sold = |state: SeatState| state == SeatState::Sold;
-        let sold: HashSet<SeatNumber> =
-            latest.iter().filter(|change| is_sold(change.state)).map(|change| change.seat).collect();
+        // Sold in the database too, or taken back there and now here.
+        let explained: HashSet<SeatNumber> =
+            latest.iter().filter(|change| is_sold(change.state)).chain(&forgotten).map(|change| change.seat).collect();
         let seats = states.iter().enumerate().map(|(at, state)| (SeatNumber::at(at), *state));
-        let unexplained = seats.filter(|(seat, state)| is_sold(*state) && !sold.contains(seat)).count();
+        let unexplained = seats.filter(|(seat, state)| is_sold(*state) && !explained.contains(seat)).count();
         if unexplained > 0 {
             tracing::error!(event = %event.id, unexplained, "Redis calls seats sold that the database does not");
         }

@@ -130,6 +130,26 @@ async fn while_the_database_stalls_purchases_fail_in_time_and_polls_work() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_waits_for_the_database_keeps_no_connection_to_redis() {
+    let (app, proxy) = behind_database(|_| {}).await;
+    let event = app.event();
+    proxy.stall();
+    // As if there were so many events. Each audit reads Redis, then the database.
+    let audits = join_all((0..40).map(|_| app.parts().settler.audit(&event)));
+    let others = async {
+        for _ in 0..20 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            let redis = tokio::time::timeout(Duration::from_secs(1), app.parts().stores.redis.get()).await;
+            redis.expect("those who need only Redis do not wait").unwrap();
+        }
+    };
+    let (audits, ()) = tokio::join!(audits, others);
+    assert!(audits.iter().all(Result::is_err), "the database did not stall");
+    proxy.resume();
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn connections_to_the_database_that_fell_silent_are_all_replaced() {
     let (app, proxy) = behind_database(|_| {}).await;
     let buyers = inside(&app, 20).await;

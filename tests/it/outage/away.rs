@@ -143,6 +143,24 @@ async fn the_audit_repairs_what_redis_forgot_and_counts_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_cancel_that_the_audit_brings_to_redis_is_not_a_seat_sold_without_a_ticket() {
+    let app = TestApp::by_hand(|_| {}).await;
+    let visitor = app.inside().await;
+    assert_eq!(app.buy(&visitor, 2).await.0, 200);
+    app.settle().await;
+    app.cancel_all().await;
+    assert_eq!(app.parts().settler.audit(&app.event()).await.unwrap(), 1);
+    assert_eq!(app.parts().stores.metrics.unexplained.with_label_values(&["1"]).get(), 0);
+    // Nobody bought this one.
+    let mut conn = app.redis.connect().await.unwrap();
+    let _: () = conn.setrange(app.key(Key::Seats), 4, "s").await.unwrap();
+    assert_eq!(app.parts().settler.audit(&app.event()).await.unwrap(), 0);
+    assert_eq!(app.parts().stores.metrics.unexplained.with_label_values(&["1"]).get(), 1);
+    let _: () = conn.setrange(app.key(Key::Seats), 4, "a").await.unwrap();
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_first_calls_after_a_restart_of_redis_are_carried_out() {
     let mut app = TestApp::by_hand(|_| {}).await;
     let visitors = enter_many(&app, 8).await;
