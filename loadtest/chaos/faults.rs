@@ -183,9 +183,10 @@ async fn strike(world: &Arc<World>, kind: Kind, rng: &mut fastrand::Rng) -> Outc
         Kind::PromoteReplica => stage.promote_replica(a_while).await?,
         Kind::StepClock => {
             let seconds = rng.choice([-40, -3, 3, 40]).unwrap_or(3);
-            stage.step_clock(seconds, a_while).await?;
             // A step forward ends passes at once, also of people who were let in since the last look.
-            world.blind_until_now();
+            world.blind_until(Instant::now() + a_while);
+            stage.step_clock(seconds, a_while).await?;
+            world.blind_until(Instant::now());
         }
         Kind::FreezeRepair => {
             stage.kill_redis(Duration::ZERO, true).await?;

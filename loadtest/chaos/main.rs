@@ -90,14 +90,25 @@ async fn run(cli: Cli) -> Outcome<bool> {
     let events = stage.db.numbers("SELECT id::bigint AS n FROM events ORDER BY id").await?;
     let events: Vec<i32> = events.into_iter().map(i32::try_from).collect::<Result<_, _>>()?;
     let world = Arc::new(World::new(stage));
-    let outcome = perform(&world, &cli, seed, visitors, arriving, &events).await;
+    let watching = observer::start(world.clone(), events.clone())?;
+    let checking = tokio::spawn(checkpoints(world.clone()));
+    let performed = perform(&world, &cli, seed, visitors, arriving, &events).await;
+    // Also after an error: whoever keeps the world keeps its servers running.
+    world.over.store(true, Relaxed);
+    checking.await?;
+    watching.join().map_err(|_| "the observer panicked")?;
+    stop_all(&world).await;
+    let outcome = match performed {
+        Ok(took) => report(&world, &cli, seed, took).await,
+        Err(error) => Err(error),
+    };
     if let Some(folder) = cli.logs.filter(|_| !matches!(outcome, Ok(true))) {
         world.stage.keep_logs(&folder)?;
     }
     outcome
 }
 
-/// The sale, with everything that goes wrong, and the checks. Returns whether all promises were kept.
+/// The sale, with everything that goes wrong, and the checks. Returns how long it took.
 async fn perform(
     world: &Arc<World>,
     cli: &Cli,
@@ -105,12 +116,9 @@ async fn perform(
     visitors: u32,
     arriving: f64,
     events: &[i32],
-) -> Outcome<bool> {
+) -> Outcome<Duration> {
     let began = Instant::now();
     let until = began + Duration::from_secs(cli.seconds);
-
-    let watching = observer::start(world.clone(), events.to_vec())?;
-    let checking = tokio::spawn(checkpoints(world.clone()));
     let arrivals = Duration::from_secs(cli.seconds).mul_f64(arriving);
     let mut people = arrive(world, seed, visitors, events, arrivals);
     if cli.sabotage {
@@ -132,10 +140,7 @@ async fn perform(
     world.over.store(true, Relaxed);
     while people.join_next().await.is_some() {}
     checks::nothing_else(world).await?;
-    checking.await?;
-    watching.join().map_err(|_| "the observer panicked")?;
-    stop_all(world).await;
-    report(world, cli, seed, took).await
+    Ok(took)
 }
 
 /// Waits until everyone is done, or nothing moves any more.

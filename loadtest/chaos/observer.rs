@@ -18,6 +18,8 @@ const EVERY: Duration = Duration::from_millis(100);
 const BLINK: Duration = Duration::from_millis(400);
 /// Servers end overdue holds and passes about once a second; this is ample.
 const TIDY: Duration = Duration::from_secs(5);
+/// An answer about a place may be this old.
+const AS_OF: Duration = Duration::from_secs(2);
 /// A payment may stretch a pass by this.
 const TIME_TO_PAY: Duration = Duration::from_secs(10);
 
@@ -96,7 +98,7 @@ async fn run(world: Arc<World>, events: Vec<i32>) {
             let Some(look) = look else { continue };
             world.counts.lines_seen.fetch_add(1, Relaxed);
             if seen.insert(*event, asked).is_some_and(|before| asked - before > PASS - TIDY / 5) {
-                world.blind_until_now();
+                world.blind_until(Instant::now());
             }
             check(&world, *event, &look);
             let inside: HashSet<u32> = look.passes.keys().copied().collect();
@@ -163,11 +165,13 @@ fn overtaking(world: &World, event: i32, before: Instant, new: &[u32]) {
     }
 }
 
-/// Whether Redis must have heard of this place in the slice of this moment or the one before.
+/// Whether Redis must have heard of this place in the slice of this moment or the one before, and it cannot have been let
+/// in since.
 fn alive(world: &World, story: &Story, at: Instant) -> bool {
     let slice = QUEUE_TTL / 4;
     story.polls.iter().any(|(poll, server)| {
         let age = at.saturating_duration_since(*poll);
-        age >= PASSED_ON && age <= slice - Duration::from_millis(200) && world.passed_on(*poll, *server)
+        let in_time = age >= PASSED_ON && age <= slice - Duration::from_millis(200);
+        in_time && world.passed_on(*poll, *server) && !world.blind_since(*poll - AS_OF)
     })
 }

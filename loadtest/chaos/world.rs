@@ -224,9 +224,9 @@ impl World {
         self.over.load(Ordering::Relaxed)
     }
 
-    /// Until now somebody could be let in and run out of time unseen.
-    pub fn blind_until_now(&self) {
-        lock(&self.unseen).push(Instant::now());
+    /// Until then somebody could be let in and run out of time unseen.
+    pub fn blind_until(&self, until: Instant) {
+        lock(&self.unseen).push(until);
     }
 
     pub fn blind_since(&self, since: Instant) -> bool {
