@@ -32,6 +32,10 @@ pub struct Policy {
 }
 
 impl Policy {
+    pub const PASS_OUTLASTS_HOLD: &str =
+        "activeTtlSeconds must be at least holdTtlSeconds: a pass has to outlast a hold.";
+    pub const HOLD_OUTLASTS_SYNC: &str =
+        "holdTtlSeconds must be more than ZTICKET_SYNC_INTERVAL_MS: a sale has to be settled before its hold can end.";
     pub const SEATS_PER_PASS: u64 = 4;
 
     /// Nobody is asked to poll faster than this, or slower than [`Self::longest_poll`].
@@ -78,12 +82,10 @@ impl Policy {
     pub fn check(&self) -> Result<(), Error> {
         let refuse = |rule: &str| Err(Error::InvalidPolicy(rule.to_owned()));
         if self.active_ttl_ms < self.hold_ttl_ms {
-            return refuse("activeTtlSeconds must be at least holdTtlSeconds: a pass has to outlast a hold.");
+            return refuse(Self::PASS_OUTLASTS_HOLD);
         }
         if self.sync_interval_ms >= self.hold_ttl_ms {
-            return refuse(
-                "holdTtlSeconds must be more than ZTICKET_SYNC_INTERVAL_MS: a sale has to be settled before its hold can end.",
-            );
+            return refuse(Self::HOLD_OUTLASTS_SYNC);
         }
         Ok(())
     }

@@ -9,6 +9,7 @@ pub mod own_writes;
 pub mod per_event;
 pub mod pulses;
 pub mod ranks;
+pub mod refusals;
 pub mod scores;
 pub mod snapshot;
 
@@ -31,6 +32,7 @@ use crate::event::estimate::{Estimator, Outlook, Seen};
 use crate::event::facts::{Booking, Facts};
 use crate::event::own_writes::OwnWrites;
 use crate::event::pulses::Pulses;
+use crate::event::refusals::Refusals;
 use crate::event::scores::Scores;
 use crate::event::snapshot::{Snapshot, UNSURE};
 use crate::store::Stores;
@@ -50,6 +52,7 @@ pub struct Event {
     pub pulses: Pulses,
     pub own_writes: OwnWrites,
     pub scores: Scores,
+    pub refusals: Refusals,
     /// The latest snapshot, however old.
     pub snapshot: ArcSwapOption<Snapshot>,
     /// Changes when a snapshot has something new for visitors with a token.
@@ -91,6 +94,7 @@ impl Event {
             pulses: Pulses::default(),
             own_writes: OwnWrites::default(),
             scores: Scores::default(),
+            refusals: Refusals::default(),
             snapshot: ArcSwapOption::empty(),
             news: watch::Sender::new(()),
             snapshot_room: Arc::new(Semaphore::new(MOST_REQUESTS)),

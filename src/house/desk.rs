@@ -2,7 +2,6 @@
 
 use std::cmp::Reverse;
 use std::sync::Arc;
-use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use futures_util::FutureExt;
@@ -21,19 +20,20 @@ use crate::event::catalogue::Catalogue;
 use crate::event::estimate::Range;
 use crate::event::facts::Booking;
 use crate::event::snapshot::Snapshot;
+use crate::house::history::{History, RefusedBy};
 use crate::house::operators::Operator;
 use crate::sale::control::{Controls, Decided, Decision, PolicyView};
 use crate::sale::line::Line;
 use crate::sale::tickets::{Ticket, Tickets};
 use crate::sale::views::Views;
 use crate::store::db::audit_log::{Entry, EntryRow};
-use crate::store::db::figures::Figures as Seen;
 use crate::store::redis::lane::Lane;
 use crate::store::{Stores, db};
 
-/// How often a point is saved for the charts of the last hour.
-const POINT_EVERY: Duration = Duration::from_secs(5);
-const LONGEST_HISTORY: u32 = 60;
+/// Why a decision was refused.
+pub const CLOSED: &str = "The sale is closed. Reopen it first.";
+pub const PAUSED: &str = "The sale is paused, not closed. Resume it.";
+
 const LONGEST_WHY: usize = 500;
 /// People of one name whose tickets are shown.
 const MOST_NAMESAKES: i64 = 10;
@@ -45,6 +45,7 @@ pub struct Desk {
     controls: Arc<Controls>,
     line: Arc<Line>,
     tickets: Arc<Tickets>,
+    history: Arc<History>,
 }
 
 /// A sale as its operator sees it.
@@ -105,20 +106,8 @@ pub struct Figures {
     pub gave_up: u64,
     /// Passes that ran out.
     pub overdue: u64,
-}
-
-/// A point of the last hour.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Point {
-    pub at: DateTime<Utc>,
-    pub waiting: i64,
-    pub inside: i64,
-    pub held: i64,
-    pub sold: i64,
-    pub entered: i64,
-    pub admitted: i64,
-    pub swept: i64,
+    /// Refused in the last hour, by the code of the error; null while the database cannot say.
+    pub refused: Option<RefusedBy>,
 }
 
 /// A ticket that an operator looked for, and the person who bought it.
@@ -149,8 +138,9 @@ impl Desk {
         controls: Arc<Controls>,
         line: Arc<Line>,
         tickets: Arc<Tickets>,
+        history: Arc<History>,
     ) -> Self {
-        Self { stores, catalogue, views, controls, line, tickets }
+        Self { stores, catalogue, views, controls, line, tickets, history }
     }
 
     /// All sales, in order of their numbers.
@@ -160,11 +150,26 @@ impl Desk {
         events.retain(|event| event.id.get() > after);
         events.sort_by_key(|event| event.id);
         events.truncate(usize::try_from(page.most()).unwrap_or(usize::MAX));
-        let sales = try_join_all(events.iter().map(|event| self.sale(event))).await?;
+        let mut sales = try_join_all(events.iter().map(|event| self.seen(event))).await?;
+        self.add_refused(&mut sales).await;
         Ok(page.of(sales, |sale| sale.event_id.to_string()))
     }
 
     pub async fn sale(&self, event: &Arc<Event>) -> Result<SaleView, Error> {
+        let mut sale = self.seen(event).await?;
+        self.add_refused(std::slice::from_mut(&mut sale)).await;
+        Ok(sale)
+    }
+
+    /// Without the database the other figures are shown all the same.
+    async fn add_refused(&self, sales: &mut [SaleView]) {
+        match self.history.refused(sales.iter().map(|sale| sale.event_id).collect()).await {
+            Ok(mut refused) => sales.iter_mut().for_each(|sale| sale.figures.refused = refused.remove(&sale.event_id)),
+            Err(error) => tracing::debug!(%error, "shown without what was refused"),
+        }
+    }
+
+    async fn seen(&self, event: &Arc<Event>) -> Result<SaleView, Error> {
         let snapshot = self.views.current(event).await?;
         // Another server may have taken a decision that this one has not read yet.
         if snapshot.in_force.version > event.control().version {
@@ -270,10 +275,10 @@ impl Desk {
             // Somebody whose page is old must not undo what another decided since.
             match (action, before.state) {
                 ("pause" | "resume", State::Closed) => {
-                    return Err(Error::InvalidPolicy("The sale is closed. Reopen it first.".to_owned()));
+                    return Err(Error::InvalidPolicy(CLOSED.to_owned()));
                 }
                 ("reopen", State::Paused) => {
-                    return Err(Error::InvalidPolicy("The sale is paused, not closed. Resume it.".to_owned()));
+                    return Err(Error::InvalidPolicy(PAUSED.to_owned()));
                 }
                 _ => {}
             }
@@ -299,26 +304,6 @@ impl Desk {
             tracing::debug!(%error, "shown with the next snapshot");
         }
         Ok(decided)
-    }
-
-    /// The figures of the last minutes.
-    pub async fn history(&self, event: &Event, minutes: u32) -> Result<Vec<Point>, Error> {
-        if !(1..=LONGEST_HISTORY).contains(&minutes) {
-            return Err(Error::InvalidRequest(format!("minutes is a number from 1 to {LONGEST_HISTORY}.")));
-        }
-        let id = event.id;
-        let rows = self.stores.query(move |conn| db::figures::lately(conn, id, minutes).boxed()).await?;
-        let point = |row: db::figures::PointRow| Point {
-            at: row.at,
-            waiting: row.waiting,
-            inside: row.inside,
-            held: row.held,
-            sold: row.sold,
-            entered: row.entered,
-            admitted: row.admitted,
-            swept: row.swept,
-        };
-        Ok(rows.into_iter().map(point).collect())
     }
 
     /// Ends a place or a pass.
@@ -398,19 +383,6 @@ impl Desk {
         let entry = Entry { who: who.name.clone(), action, event, before, after };
         self.stores.query(move |conn| async move { db::audit_log::write(conn, &entry).await }.boxed()).await
     }
-
-    /// One round of saving figures for the charts of the last hour.
-    pub async fn figures_step(&self) -> Result<Duration, Error> {
-        let awake = self.catalogue.all().into_iter().filter(|event| event.hot());
-        let seen: Vec<Seen> =
-            awake.filter_map(|event| Some(seen(&event, event.snapshot.load_full().as_deref()?))).collect();
-        if !seen.is_empty() {
-            let mut conn = self.stores.db.get().await?;
-            db::figures::save(&mut conn, &seen).await?;
-            db::figures::forget_old(&mut conn).await?;
-        }
-        Ok(POINT_EVERY)
-    }
 }
 
 fn figures(event: &Event, snapshot: &Snapshot) -> Figures {
@@ -430,20 +402,6 @@ fn figures(event: &Event, snapshot: &Snapshot) -> Figures {
         swept: meta.counter("swept"),
         gave_up: meta.counter("left"),
         overdue: meta.counter("overdue"),
-    }
-}
-
-fn seen(event: &Event, snapshot: &Snapshot) -> Seen {
-    let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
-    let meta = &snapshot.meta;
-    Seen {
-        event: event.id,
-        waiting: number(meta.waiting),
-        inside: number(snapshot.passes.len() as u64),
-        held: number(snapshot.seats.count(SeatState::Held)),
-        sold: number(meta.sold),
-        entered: number(meta.counter("entered")),
-        admitted: number(meta.counter("admitted")),
-        swept: number(meta.counter("swept")),
+        refused: None,
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod concerts;
 pub mod desk;
+pub mod history;
 pub mod operators;
 pub mod people;
 pub mod programme;

@@ -89,6 +89,15 @@ impl Line {
         event: &Arc<Event>,
         person: Option<PersonId>,
     ) -> Result<Status, Error> {
+        event.refusals.heed(self.take_place(entrance, event, person).await)
+    }
+
+    async fn take_place(
+        &self,
+        entrance: &Entrance,
+        event: &Arc<Event>,
+        person: Option<PersonId>,
+    ) -> Result<Status, Error> {
         match event.booking() {
             Booking::Open => {}
             Booking::NotYet(opens_at) => return Err(Error::NotOpen { opens_at }),

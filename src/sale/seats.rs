@@ -140,6 +140,10 @@ impl Seats {
 
     /// Holds seats for a visitor inside, all or none. Asking again for the same gives the same deadline.
     pub async fn hold(&self, lane: &Lane, event: &Event, token: Token, party: &Party) -> Result<HeldSeats, Error> {
+        event.refusals.heed(self.hold_party(lane, event, token, party).await)
+    }
+
+    async fn hold_party(&self, lane: &Lane, event: &Event, token: Token, party: &Party) -> Result<HeldSeats, Error> {
         let left_ms = match self.lend(lane, event, token.place(), party, Duration::ZERO).await? {
             Hold::Held { left_ms } => left_ms,
             refused => return Err(refusal(refused, party)),
@@ -176,6 +180,10 @@ impl Seats {
     /// Holds the best seats that are free next to each other. A visitor who holds exactly that many together gets the same
     /// again.
     pub async fn best(&self, lane: &Lane, event: &Arc<Event>, token: Token, wish: &Wish) -> Result<HeldSeats, Error> {
+        event.refusals.heed(self.hold_best(lane, event, token, wish).await)
+    }
+
+    async fn hold_best(&self, lane: &Lane, event: &Arc<Event>, token: Token, wish: &Wish) -> Result<HeldSeats, Error> {
         let section = wish.section.as_deref();
         if section.is_some_and(|name| !event.hall.sections.iter().any(|section| section.name == name)) {
             return Err(Error::InvalidRequest("The event has no section with this name.".to_owned()));
@@ -190,14 +198,14 @@ impl Seats {
             let snapshot = self.views.seen_by(event, token.place()).await?.snapshot;
             let mine: Vec<SeatNumber> = snapshot.seats.held_by(token.place()).into_iter().collect();
             if mine.len() == count && event.hall.together(&mine) && event.hall.all_in(section, &mine) {
-                match self.hold(lane, event, token, &Party(mine)).await {
+                match self.hold_party(lane, event, token, &Party(mine)).await {
                     // Given back since, and someone else has them.
                     Err(Error::SeatsTaken(_)) => {}
                     outcome => return outcome,
                 }
             }
             let seats = self.pick(event, &snapshot.seats, section, count).ok_or(Error::NotTogether)?;
-            match self.hold(lane, event, token, &Party(seats.clone())).await {
+            match self.hold_party(lane, event, token, &Party(seats.clone())).await {
                 // They look free and are not: that stays noted, and the next best are tried.
                 Err(Error::SeatsTaken(taken)) => {
                     self.put_back(event, seats, |seat| taken.iter().all(|(gone, _)| gone != seat));

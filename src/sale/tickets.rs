@@ -118,6 +118,17 @@ impl Tickets {
         person: Option<PersonId>,
         party: &Party,
     ) -> Result<Vec<Ticket>, Error> {
+        event.refusals.heed(self.buy_party(lane, event, token, person, party).await)
+    }
+
+    async fn buy_party(
+        &self,
+        lane: &Lane,
+        event: &Arc<Event>,
+        token: Token,
+        person: Option<PersonId>,
+        party: &Party,
+    ) -> Result<Vec<Ticket>, Error> {
         if event.total(party.seats()).ok_or(Error::InvalidSeat)? > 0 && person.is_none() {
             return Err(Error::Unauthorized(WHO_PAYS));
         }

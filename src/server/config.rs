@@ -118,7 +118,7 @@ impl Config {
             request_time: Duration::from_millis(vars.number("ZTICKET_REQUEST_TIMEOUT_MS", 5000, 100, 600_000)?),
             most_entering: vars.number("ZTICKET_MAX_PENDING_ENTRIES", 50_000, 1, 10_000_000)?,
             most_buying: vars.number("ZTICKET_MAX_PENDING_PURCHASES", 5_000, 1, 1_000_000)?,
-            admin_token: vars.text("ZTICKET_ADMIN_TOKEN"),
+            admin_token: vars.admin_token("ZTICKET_ADMIN_TOKEN")?,
             policy: Policy {
                 interval_ms: vars.number("ZTICKET_ADMISSION_INTERVAL_MS", 1000, 10, 3_600_000)?,
                 batch: vars.admission("BATCH_SIZE", 200, 1, 1_000_000)?,
@@ -195,6 +195,16 @@ impl Vars {
         } else {
             Err(ConfigError::new(name, format!("must start with {}", schemes.join(" or "))))
         }
+    }
+
+    fn admin_token(&mut self, name: &str) -> Result<Option<String>, ConfigError> {
+        const SHORTEST: usize = 16;
+        let token = self.text(name);
+        if token.as_ref().is_some_and(|token| token.len() < SHORTEST) {
+            let problem = format!("must have at least {SHORTEST} letters: `openssl rand -hex 32` makes a good one");
+            return Err(ConfigError::new(name, problem));
+        }
+        Ok(token)
     }
 
     fn switch(&mut self, name: &str, default: bool) -> Result<bool, ConfigError> {
@@ -335,6 +345,9 @@ mod tests {
         assert!(
             problem(&[("ZTICKET_TRUSTED_PROXIES", "::1, 10.0.0.0/33")])
                 .starts_with("ZTICKET_TRUSTED_PROXIES: must be addresses")
+        );
+        assert!(
+            problem(&[("ZTICKET_ADMIN_TOKEN", "fifteen letters")]).starts_with("ZTICKET_ADMIN_TOKEN: must have at")
         );
         assert!(problem(&[("ZTICKET_BNID", "x")]).starts_with("ZTICKET_BNID: is not a setting"));
     }

@@ -40,7 +40,7 @@ const OF_SERVER: &[OfServer] = &[
     ("tick", |parts| Box::pin(async move { parts.restorer.tick_step().await })),
     ("limits", |parts| Box::pin(async move { parts.site.limits.step().await })),
     ("controls", |parts| Box::pin(async move { parts.controls.catch_up().await.map(|()| CONTROLS_EVERY) })),
-    ("figures", |parts| Box::pin(async move { parts.desk.figures_step().await })),
+    ("figures", |parts| Box::pin(async move { parts.history.step().await })),
     ("catalogue", |parts| Box::pin(async move { catalogue_step(&parts).await })),
 ];
 

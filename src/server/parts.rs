@@ -13,6 +13,7 @@ use crate::base::token::MasterKeys;
 use crate::event::catalogue::Catalogue;
 use crate::house::concerts::Concerts;
 use crate::house::desk::Desk;
+use crate::house::history::History;
 use crate::house::operators::Operators;
 use crate::house::people::People;
 use crate::house::programme::Programme;
@@ -46,7 +47,7 @@ pub struct Parts {
     pub line: Arc<Line>,
     pub admission: Admission,
     pub controls: Arc<Controls>,
-    pub desk: Arc<Desk>,
+    pub history: Arc<History>,
     pub seats: Arc<Seats>,
     pub rankings: Arc<Rankings>,
     pub site: Arc<Site>,
@@ -112,9 +113,16 @@ fn assemble(
     let seller = Seller::start(&stores, settler.clone(), config.most_buying);
     let tickets = Tickets::new(stores.clone(), catalogue.clone(), seats.clone(), settler.clone(), seller, currency());
     let tickets = Arc::new(tickets);
-    let desk =
-        Desk::new(stores.clone(), catalogue.clone(), views.clone(), controls.clone(), line.clone(), tickets.clone());
-    let desk = Arc::new(desk);
+    let history = Arc::new(History::new(stores.clone(), catalogue.clone()));
+    let desk = Desk::new(
+        stores.clone(),
+        catalogue.clone(),
+        views.clone(),
+        controls.clone(),
+        line.clone(),
+        tickets.clone(),
+        history.clone(),
+    );
     let time_zone = config.time_zone.name().to_owned();
     let rankings = Arc::new(Rankings::new(stores.clone(), catalogue.clone(), touched, time_zone));
     let site = Site {
@@ -129,7 +137,8 @@ fn assemble(
         concerts: Concerts::new(catalogue.clone(), views.clone(), currency()),
         people: People::start(stores.clone(), currency()),
         operators: Operators::new(stores.clone(), master, config.admin_token.as_deref()),
-        desk: desk.clone(),
+        desk,
+        history: history.clone(),
         programme: Programme::new(stores.clone(), catalogue.clone()),
         rankings: rankings.clone(),
         seat_maps: SeatMaps::new(views.clone()),
@@ -145,8 +154,20 @@ fn assemble(
         stopping: watch::Sender::new(false),
     };
     let site = Arc::new(site);
-    let parts =
-        Parts { stores, catalogue, settler, restorer, views, line, admission, controls, desk, seats, rankings, site };
+    let parts = Parts {
+        stores,
+        catalogue,
+        settler,
+        restorer,
+        views,
+        line,
+        admission,
+        controls,
+        history,
+        seats,
+        rankings,
+        site,
+    };
     (Arc::new(parts), to_settle)
 }
 

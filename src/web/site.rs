@@ -12,6 +12,7 @@ use crate::base::seal::Seal;
 use crate::event::catalogue::Catalogue;
 use crate::house::concerts::Concerts;
 use crate::house::desk::Desk;
+use crate::house::history::History;
 use crate::house::operators::Operators;
 use crate::house::people::People;
 use crate::house::programme::Programme;
@@ -39,7 +40,8 @@ pub struct Site {
     pub concerts: Concerts,
     pub people: People,
     pub operators: Operators,
-    pub desk: Arc<Desk>,
+    pub desk: Desk,
+    pub history: Arc<History>,
     pub programme: Programme,
     pub rankings: Arc<Rankings>,
     pub seat_maps: SeatMaps,

@@ -49,7 +49,7 @@ async fn a_sale_is_shown_with_its_figures_and_settings() {
     let figures = &sale["figures"];
     let expected = json!({
         "seats": 30, "waiting": 1, "inside": 1, "held": 1, "sold": 2, "left": 28, "available": 27, "revenue": 80_000,
-        "entered": 3, "admitted": 2, "swept": 0, "gaveUp": 0, "overdue": 0,
+        "entered": 3, "admitted": 2, "swept": 0, "gaveUp": 0, "overdue": 0, "refused": {},
     });
     assert_eq!(figures, &expected);
     assert_eq!((&sale["eventId"], &sale["state"], &sale["reason"]), (&json!(event), &json!("OPEN"), &Value::Null));
@@ -395,6 +395,32 @@ async fn guessing_keys_is_limited_and_right_keys_are_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_all_servers_refused_is_counted_by_reason() {
+    let app = app(Background::ByHand).await;
+    let other = app.another(Background::ByHand).await;
+    let old = "INSERT INTO refusals VALUES (1, now() - interval '61 minutes', 'SOLD_OUT', 5)";
+    app.db.execute(old).await.unwrap();
+    let holder = app.inside().await;
+    app.hold_seats(&holder, &[1]).await;
+    let (rival, waiting) = (app.inside().await, app.enter().await);
+    assert_eq!(app.hold_seats(&rival, &[1]).await.0, 409);
+    let hold = async |token: &str, seat: u32| {
+        let url = format!("http://{}/api/seats/{seat}/hold", other.addr);
+        answer(app.client.post(url).header("X-Queue-Token", token)).await.0.as_u16()
+    };
+    assert_eq!((hold(&rival.0, 1).await, hold(&waiting.0, 2).await), (409, 403));
+    let refused = async || admin(&app, Method::GET, "/events/1", Value::Null).await.1["figures"]["refused"].clone();
+    app.parts().history.step().await.unwrap();
+    other.parts.history.step().await.unwrap();
+    assert_eq!(refused().await, json!({ "NOT_ACTIVE_USER": 1, "SEAT_ALREADY_HELD": 2 }));
+    app.parts().history.step().await.unwrap();
+    assert_eq!(refused().await, json!({ "NOT_ACTIVE_USER": 1, "SEAT_ALREADY_HELD": 2 }), "nothing counts twice");
+    assert_eq!(app.db.number("SELECT count(*) AS n FROM refusals WHERE times = 5").await.unwrap(), 0);
+    other.stop().await;
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_last_hour_has_a_point_every_five_seconds_whichever_server_saves_it() {
     let app = app(Background::ByHand).await;
     let other = app.another(Background::ByHand).await;
@@ -407,8 +433,8 @@ async fn the_last_hour_has_a_point_every_five_seconds_whichever_server_saves_it(
         let path = format!("/events/1/history?minutes={minutes}");
         admin(&app, Method::GET, &path, Value::Null).await.1["items"].as_array().unwrap().clone()
     };
-    app.parts().desk.figures_step().await.unwrap();
-    other.parts.desk.figures_step().await.unwrap();
+    app.parts().history.step().await.unwrap();
+    other.parts.history.step().await.unwrap();
     let points = history(60).await;
     // Two, if a step of five seconds began in between.
     assert!((2..=3).contains(&points.len()), "{points:?}");

@@ -187,8 +187,11 @@ async fn settings_are_changed_one_by_one_and_refusals_keep_what_was_typed() {
     for what in ["save", "preview"] {
         rule[9] = ("what", what);
         let refused = browser.post("/admin/events/1/policy", &rule).await;
-        assert!(refused.status == 422 && refused.text.contains("a pass has to outlast a hold"), "{what}");
+        assert!(refused.status == 422 && refused.text.contains("A pass has to last at least as long"), "{what}");
     }
+    browser.cookie += "; zt_lang=ko";
+    let refused = browser.post("/admin/events/1/policy", &rule).await;
+    assert!(refused.status == 422 && refused.text.contains("입장 유지 시간은"), "{}", refused.text);
     browser.post("/admin/events/1/policy", &form("", "1", "save")).await;
     assert_eq!(sale(&app).await["policy"]["changed"], json!([]), "an empty field goes back to the configuration");
     app.finish().await;
@@ -300,6 +303,13 @@ async fn a_concert_is_previewed_and_set_up_from_a_form() {
     assert_eq!((&concert["title"], concert["dates"].as_array().unwrap().len()), (&json!("Night <Train>"), 2));
     assert_eq!(concert["dates"][0]["startsAt"], "2035-03-01T10:30:00Z", "the time zone of the house is Seoul");
     assert_eq!((&concert["dates"][0]["seatsTotal"], &concert["priceTo"]), (&json!(48), &json!(132_000)));
+    // As long as may be: in a form, each of these letters takes nine bytes.
+    let text = "가나다라\r\n".repeat(1000);
+    let mut long = form(dates, hall, "create");
+    long[1] = ("description", &text);
+    let made = browser.post(path, &long).await;
+    let concert = answer(app.request(Method::GET, &format!("/api{}", made.to.unwrap()))).await.1;
+    assert_eq!(concert["description"], text.trim().replace("\r\n", "\n"), "{}", made.text);
     let key = operators::add(&app.parts().stores.db, "Jo", Role::Operator).await.unwrap();
     let mut operator = Browser::signed_in(&app, &key).await;
     assert_eq!(operator.post(path, &form(dates, hall, "create")).await.status, 403);

@@ -4,6 +4,7 @@ use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 use diesel::sql_types::{Array, BigInt, Integer};
 use diesel_async::RunQueryDsl;
+use serde::Serialize;
 
 use crate::base::error::Error;
 use crate::base::ids::EventId;
@@ -23,9 +24,10 @@ pub struct Figures {
     pub swept: i64,
 }
 
-#[derive(Debug, Clone, Queryable, Selectable)]
+/// A point of a chart.
+#[derive(Debug, Clone, Queryable, Selectable, Serialize)]
 #[diesel(table_name = figures)]
-pub struct PointRow {
+pub struct Point {
     pub at: DateTime<Utc>,
     pub waiting: i64,
     pub inside: i64,
@@ -68,11 +70,11 @@ pub async fn forget_old(conn: &mut Conn) -> Result<(), Error> {
 }
 
 /// The points of the last minutes, oldest first.
-pub async fn lately(conn: &mut Conn, event: EventId, minutes: u32) -> Result<Vec<PointRow>, Error> {
+pub async fn lately(conn: &mut Conn, event: EventId, minutes: u32) -> Result<Vec<Point>, Error> {
     let since = Utc::now() - chrono::TimeDelta::minutes(minutes.into());
     Ok(figures::table
         .filter(figures::event_id.eq(event.db()).and(figures::at.ge(since)))
-        .select(PointRow::as_select())
+        .select(Point::as_select())
         .order(figures::at)
         .load(conn)
         .await?)

@@ -14,6 +14,7 @@ pub mod operators;
 pub mod people;
 pub mod pool;
 pub mod rankings;
+pub mod refusals;
 #[rustfmt::skip]
 pub mod schema;
 pub mod sell;

@@ -127,6 +127,15 @@ diesel::table! {
 }
 
 diesel::table! {
+    refusals (event_id, minute, reason) {
+        event_id -> Int4,
+        minute -> Timestamptz,
+        reason -> Text,
+        times -> Int8,
+    }
+}
+
+diesel::table! {
     seats (event_id, number) {
         event_id -> Int4,
         number -> Int4,
@@ -190,10 +199,11 @@ diesel::joinable!(ledger -> users (user_id));
 diesel::joinable!(orders -> users (user_id));
 diesel::joinable!(payments -> orders (order_id));
 diesel::joinable!(payments -> users (user_id));
+diesel::joinable!(refusals -> events (event_id));
 diesel::joinable!(seats -> events (event_id));
 diesel::joinable!(sections -> events (event_id));
 diesel::joinable!(tickets -> orders (order_id));
 
 diesel::allow_tables_to_appear_in_same_query!(
-    audit_log, concerts, controls, events, figures, ledger, operator_sessions, operators, orders, payments, seats, sections, signing_keys, tickets, users,
+    audit_log, concerts, controls, events, figures, ledger, operator_sessions, operators, orders, payments, refusals, seats, sections, signing_keys, tickets, users,
 );

@@ -120,7 +120,7 @@ pub async fn history(
     About(event): About,
     Asked(asked): Asked<Minutes>,
 ) -> Result<HttpResponse, Error> {
-    let items = worker.site.desk.history(&event, asked.minutes.unwrap_or(60)).await?;
+    let items = worker.site.history.points(&event, asked.minutes.unwrap_or(60)).await?;
     Ok(private(&json!({ "items": items })))
 }
 

@@ -18,22 +18,27 @@ use crate::web::route::{get, not_found, path};
 /// A purchase is some twenty bytes; nothing needs more than this.
 const BODY_LIMIT: usize = 16 * 1024;
 
+/// A concert has a text of 5,000 letters and the lengths of its rows.
+pub const PLAN_LIMIT: usize = 128 * 1024;
+
+fn bodies(limit: usize) -> JsonConfig {
+    JsonConfig::default().limit(limit).error_handler(|error, _| extract::bad_body(&error).into())
+}
+
 pub fn routes(config: &mut ServiceConfig, metrics: &Arc<Metrics>) {
-    config
-        .app_data(JsonConfig::default().limit(BODY_LIMIT).error_handler(|error, _| extract::bad_body(&error).into()))
-        .service(
-            // Plain paths first: matching a pattern costs, and most requests name no event.
-            web::scope("/api")
-                .configure(|config| sale(config, metrics, "/api"))
-                .configure(|config| house(config, metrics))
-                .configure(|config| operators(config, metrics))
-                .service(
-                    web::scope("/events/{event}")
-                        .configure(|config| sale(config, metrics, "/api/events/{event}"))
-                        .default_service(web::to(not_found)),
-                )
-                .default_service(web::to(not_found)),
-        );
+    config.app_data(bodies(BODY_LIMIT)).service(
+        // Plain paths first: matching a pattern costs, and most requests name no event.
+        web::scope("/api")
+            .configure(|config| sale(config, metrics, "/api"))
+            .configure(|config| house(config, metrics))
+            .configure(|config| operators(config, metrics))
+            .service(
+                web::scope("/events/{event}")
+                    .configure(|config| sale(config, metrics, "/api/events/{event}"))
+                    .default_service(web::to(not_found)),
+            )
+            .default_service(web::to(not_found)),
+    );
 }
 
 /// The sale: the same handlers under `/api` and under `/api/events/{event}`.
@@ -103,8 +108,12 @@ fn operators(config: &mut ServiceConfig, metrics: &Arc<Metrics>) {
         .service(path("/admin/events/{event}/reopen", "POST").route(post().to(admin::reopen)))
         .service(path("/admin/events/{event}/history", "GET, HEAD").route(get().to(admin::history)))
         .service(path("/admin/events/{event}/kick", "POST").route(post().to(admin::kick)))
-        .service(path("/admin/concerts", "POST").route(post().to(admin::add_concert)))
-        .service(path("/admin/concerts/{concert}", "PATCH").route(patch().to(admin::change_concert)))
+        .service(path("/admin/concerts", "POST").app_data(bodies(PLAN_LIMIT)).route(post().to(admin::add_concert)))
+        .service(
+            path("/admin/concerts/{concert}", "PATCH")
+                .app_data(bodies(PLAN_LIMIT))
+                .route(patch().to(admin::change_concert)),
+        )
         .service(path("/admin/tickets/{ticket}/cancel", "POST").route(post().to(admin::cancel)))
         .service(path("/admin/audit", "GET, HEAD").route(get().to(admin::audit)));
 }

@@ -21,11 +21,12 @@ mod visit;
 use std::sync::Arc;
 
 use actix_web::http::header::ACCEPT;
-use actix_web::web::{ServiceConfig, post};
+use actix_web::web::{FormConfig, ServiceConfig, post};
 use actix_web::{FromRequest, HttpRequest, HttpResponse, ResponseError};
 
 use crate::base::error::Error;
 use crate::base::metrics::Metrics;
+use crate::web::api::PLAN_LIMIT;
 use crate::web::pages::path::own_path;
 use crate::web::pages::reply::Reply;
 use crate::web::pages::text::Lang;
@@ -63,7 +64,11 @@ pub fn routes(config: &mut ServiceConfig, metrics: &Arc<Metrics>) {
         .service(page("/admin/tickets").route(get().to(admin::tickets::page)))
         .service(form("/admin/tickets/{ticket}/cancel").route(post().to(admin::tickets::cancel)))
         .service(page("/admin/concerts/new").route(get().to(admin::concerts::page)))
-        .service(form("/admin/concerts/new/plan").route(post().to(admin::concerts::send)))
+        .service(
+            form("/admin/concerts/new/plan")
+                .app_data(FormConfig::default().limit(PLAN_LIMIT))
+                .route(post().to(admin::concerts::send)),
+        )
         .service(page("/admin/audit").route(get().to(admin::audit::page)))
         .service(page("/admin/events/{event}").route(get().to(admin::sale::page)))
         .service(page("/admin/events/{event}/live").route(get().to(admin::sale::live)))

@@ -10,9 +10,10 @@ use serde_json::{Map, Value};
 
 use crate::base::control::{Reason, State};
 use crate::base::error::Error;
-use crate::base::policy::SETTINGS;
+use crate::base::policy::{Policy, SETTINGS};
 use crate::event::Event;
 use crate::event::estimate::Range;
+use crate::house::desk::{CLOSED, PAUSED};
 use crate::house::operators::Role;
 use crate::sale::control::{Decided, PolicyView};
 use crate::web::pages::admin::sale::{Left, name, sale_page};
@@ -46,6 +47,19 @@ async fn refused(desk: &AtDesk, event: &Arc<Event>, left: Left) -> Result<Reply,
     Ok(sale_page(desk, event, left).await?.with_status(StatusCode::UNPROCESSABLE_ENTITY))
 }
 
+/// A broken rule in the language of the page.
+fn told(desk: &AtDesk, rule: String) -> String {
+    let t = desk.visit.console();
+    let told = match rule.as_str() {
+        Policy::PASS_OUTLASTS_HOLD => t.rule_pass,
+        Policy::HOLD_OUTLASTS_SYNC => t.rule_sync,
+        CLOSED => t.rule_closed,
+        PAUSED => t.rule_paused,
+        _ => return rule,
+    };
+    told.to_owned()
+}
+
 pub async fn pause(visit: Visit, Posted(form): Posted<PauseForm>) -> HttpResponse {
     with_operator(visit, Role::Operator, async |desk| {
         let PauseForm { ko, en, what } = form?;
@@ -63,7 +77,7 @@ pub async fn pause(visit: Visit, Posted(form): Posted<PauseForm>) -> HttpRespons
         match desk.visit.site().desk.set_state(&desk.operator, &event, "pause", State::Paused, reason).await {
             Ok(done) => Ok(decided(&event, &done)),
             Err(Error::InvalidPolicy(rule)) => {
-                refused(desk, &event, Left { problem: Some(rule), ..Left::default() }).await
+                refused(desk, &event, Left { problem: Some(told(desk, rule)), ..Left::default() }).await
             }
             Err(error) => Err(error),
         }
@@ -80,7 +94,7 @@ macro_rules! to_state {
                 match desk.visit.site().desk.set_state(&desk.operator, &event, $action, $state, None).await {
                     Ok(done) => Ok(decided(&event, &done)),
                     Err(Error::InvalidPolicy(rule)) => {
-                        refused(desk, &event, Left { problem: Some(rule), ..Left::default() }).await
+                        refused(desk, &event, Left { problem: Some(told(desk, rule)), ..Left::default() }).await
                     }
                     Err(error) => Err(error),
                 }
@@ -114,14 +128,14 @@ pub async fn policy(visit: Visit, Posted(form): Posted<HashMap<String, String>>)
                     let what_if = Some(what_if(desk, now, then));
                     sale_page(desk, &event, Left { what_if, ..left(None) }).await
                 }
-                Err(Error::InvalidPolicy(rule)) => refused(desk, &event, left(Some(rule))).await,
+                Err(Error::InvalidPolicy(rule)) => refused(desk, &event, left(Some(told(desk, rule)))).await,
                 Err(error) => Err(error),
             };
         }
         let version = form.get("version").and_then(|version| version.parse().ok());
         match house.set_policy(&desk.operator, &event, version, changes).await {
             Ok(done) => Ok(decided(&event, &done)),
-            Err(Error::InvalidPolicy(rule)) => refused(desk, &event, left(Some(rule))).await,
+            Err(Error::InvalidPolicy(rule)) => refused(desk, &event, left(Some(told(desk, rule)))).await,
             Err(Error::PolicyChanged { .. }) => {
                 // With the settings in force, not the typed ones: saving those again would undo the change of the other.
                 let problem = Some(desk.visit.console().refused_stale.to_owned());

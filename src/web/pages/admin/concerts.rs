@@ -81,7 +81,8 @@ impl Typed {
         };
         Ok(ConcertPlan {
             title: self.title.trim().to_owned(),
-            description: self.description.trim().to_owned(),
+            // Browsers count a line break as one letter and send two.
+            description: self.description.trim().replace("\r\n", "\n"),
             booking_opens_at: time(&self.opens_at)?,
             booking_closes_at: time(&self.closes_at)?,
             dates: lines(&self.dates).map(date).collect::<Result<_, String>>()?,
@@ -143,10 +144,10 @@ fn form_page(desk: &AtDesk, typed: &Typed, problem: Option<&str>) -> Reply {
             label { span { (t.description) } textarea name="description" maxlength="5000" { (typed.description) } }
             p.hint { (fill(t.time_zone, &[&zone])) }
             div.columns { (time("opens_at", t.opens_at, &typed.opens_at)) (time("closes_at", t.closes_at, &typed.closes_at)) }
-            label { span { (t.starts_at) } textarea name="dates" required placeholder="2027-03-01 19:30" { (typed.dates) } }
+            label { span { (t.starts_at) } textarea name="dates" required maxlength="5000" placeholder="2027-03-01 19:30" { (typed.dates) } }
             label { span { (t.cancel_hours) } input type="text" inputmode="numeric" name="cancel_hours" value=(typed.cancel_hours); }
             label.check { input type="checkbox" name="one_place" value="yes" checked[typed.one_place.is_some()]; (t.one_place) }
-            label { span { (t.hall_plan) } textarea name="hall" required placeholder=(t.hall_plan_example) { (typed.hall) } }
+            label { span { (t.hall_plan) } textarea name="hall" required maxlength="20000" placeholder=(t.hall_plan_example) { (typed.hall) } }
             (preview(desk, typed))
             p.hint { (t.create_hint) }
             p.actions {

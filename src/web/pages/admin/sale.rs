@@ -1,5 +1,6 @@
 //! One sale: its figures, and everything an operator can do about it.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use actix_web::HttpResponse;
@@ -11,8 +12,10 @@ use crate::base::error::Error;
 use crate::base::paging::Page;
 use crate::base::policy::{SETTINGS, Setting};
 use crate::event::Event;
-use crate::house::desk::{Point, SaleView};
+use crate::house::desk::SaleView;
+use crate::house::history::RefusedBy;
 use crate::house::operators::Role;
+use crate::store::db::figures::Point;
 use crate::web::pages::admin::overview::{setting, state, warning};
 use crate::web::pages::admin::{AtDesk, audit, charts, with_operator};
 use crate::web::pages::layout::count;
@@ -116,6 +119,22 @@ fn figures(desk: &AtDesk, sale: &SaleView) -> Markup {
             div { dt { (t.gave_up) } dd { (count(figures.gave_up)) } }
             div { dt { (t.swept) } dd { (count(figures.swept)) } }
             div { dt { (t.overdue) } dd { (count(figures.overdue)) } }
+            div.wide { dt { (t.refused_lately) } dd { (refused(desk, figures.refused.as_ref())) } }
+        }
+    }
+}
+
+/// What was refused in the last hour, most often first.
+fn refused(desk: &AtDesk, refused: Option<&RefusedBy>) -> Markup {
+    let t = desk.visit.console();
+    let mut reasons: Vec<(&String, &i64)> = refused.into_iter().flatten().collect();
+    reasons.sort_by_key(|(_, times)| Reverse(**times));
+    html! {
+        @if refused.is_none() { (t.unknown) } @else if reasons.is_empty() { "0" }
+        @else {
+            ul.plain {
+                @for (reason, times) in reasons { li { code { (reason) } " " (count(u64::try_from(*times).unwrap_or(0))) } }
+            }
         }
     }
 }
@@ -123,7 +142,7 @@ fn figures(desk: &AtDesk, sale: &SaleView) -> Markup {
 /// The last hour, and the hall.
 async fn pictures(desk: &AtDesk, event: &Arc<Event>) -> Result<Markup, Error> {
     let (visit, t) = (&desk.visit, desk.visit.console());
-    let points = visit.site().desk.history(event, 60).await?;
+    let points = visit.site().history.points(event, 60).await?;
     let snapshot = event.snapshot.load_full();
     Ok(html! {
         div #live-pictures {

@@ -52,6 +52,7 @@ texts! { Console {
     swept: "Dropped for silence", "응답이 없어 빠짐";
     gave_up: "Gave up", "스스로 나감";
     overdue: "Passes run out", "시간이 끝남";
+    refused_lately: "Refused in the last hour", "최근 1시간 동안 거절";
     score: "Waiting times kept", "지켜진 대기 시간";
     unknown: "–", "알 수 없음";
     state: "State", "상태";
@@ -100,6 +101,10 @@ texts! { Console {
     saved: "Done. It is in force.", "적용되었습니다.";
     kept: "Kept. Redis does not take it yet: it comes into force when it does.", "저장했습니다. Redis가 아직 받지 못해 곧 적용됩니다.";
     refused: "Nothing was changed.", "바뀐 것이 없습니다.";
+    rule_pass: "A pass has to last at least as long as a hold.", "입장 유지 시간은 좌석 선점 시간보다 짧을 수 없습니다.";
+    rule_sync: "A hold has to last longer than the servers take to settle sales (ZTICKET_SYNC_INTERVAL_MS).", "좌석 선점 시간은 판매 정리 간격(ZTICKET_SYNC_INTERVAL_MS)보다 길어야 합니다.";
+    rule_closed: "The sale is closed. Reopen it first.", "판매가 종료되었습니다. 먼저 다시 여세요.";
+    rule_paused: "The sale is paused, not closed. Resume it.", "판매가 종료된 것이 아니라 일시 중지되었습니다. 다시 시작하세요.";
     refused_both: "Give the reason in both languages, each in one line of at most 200 letters, or leave both empty.", "이유는 두 언어로 각각 200자 이내 한 줄로 쓰거나 모두 비워 두세요.";
     refused_number: "{} is a whole number from {} to {}.", "{}: {}부터 {}까지의 정수를 입력하세요.";
     refused_stale: "Someone else changed the settings meanwhile. Look at them and save again.", "그사이 다른 운영자가 설정을 바꿨습니다. 확인하고 다시 저장하세요.";
