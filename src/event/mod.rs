@@ -9,9 +9,10 @@ pub mod own_writes;
 pub mod per_event;
 pub mod pulses;
 pub mod ranks;
-pub mod refusals;
 pub mod scores;
+pub mod scrape;
 pub mod snapshot;
+pub mod tally;
 
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -32,9 +33,9 @@ use crate::event::estimate::{Estimator, Outlook, Seen};
 use crate::event::facts::{Booking, Facts};
 use crate::event::own_writes::OwnWrites;
 use crate::event::pulses::Pulses;
-use crate::event::refusals::Refusals;
 use crate::event::scores::Scores;
 use crate::event::snapshot::{Snapshot, UNSURE};
+use crate::event::tally::Tally;
 use crate::store::Stores;
 use crate::store::redis::keys::Keys;
 
@@ -52,7 +53,7 @@ pub struct Event {
     pub pulses: Pulses,
     pub own_writes: OwnWrites,
     pub scores: Scores,
-    pub refusals: Refusals,
+    pub tally: Tally,
     /// The latest snapshot, however old.
     pub snapshot: ArcSwapOption<Snapshot>,
     /// Changes when a snapshot has something new for visitors with a token.
@@ -94,7 +95,7 @@ impl Event {
             pulses: Pulses::default(),
             own_writes: OwnWrites::default(),
             scores: Scores::default(),
-            refusals: Refusals::default(),
+            tally: Tally::default(),
             snapshot: ArcSwapOption::empty(),
             news: watch::Sender::new(()),
             snapshot_room: Arc::new(Semaphore::new(MOST_REQUESTS)),
@@ -234,7 +235,7 @@ impl Event {
         let mut snapshot = fetch::fetch(&mut conn, &self.keys, old.as_deref()).await?;
         if foresight.is_due(snapshot.now_ms) {
             snapshot.outlook = foresight.estimator.observe(&snapshot.seen()).map(Arc::new);
-            self.scores.judge(&snapshot, &stores.metrics, self.id);
+            self.scores.judge(&snapshot, &self.tally);
         }
         let snapshot = Arc::new(snapshot);
         self.snapshot.store(Some(snapshot.clone()));
@@ -242,7 +243,6 @@ impl Event {
         if old.is_none_or(|old| old.meta.news() != snapshot.meta.news()) {
             self.news.send_replace(());
         }
-        snapshot.observe(&stores.metrics, self.id);
         Ok(snapshot)
     }
 }

@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::base::ids::{EventId, Place};
+use crate::base::ids::Place;
 use crate::base::lock;
-use crate::base::metrics::Metrics;
 use crate::event::estimate::Range;
 use crate::event::snapshot::Snapshot;
+use crate::event::tally::{Count, Tally};
 
 /// Most places that are watched at a time.
 const MOST: usize = 10_000;
@@ -44,7 +44,7 @@ impl Scores {
     }
 
     /// Judges those who are inside by now, and forgets those who gave up.
-    pub fn judge(&self, snapshot: &Snapshot, metrics: &Metrics, event: EventId) {
+    pub fn judge(&self, snapshot: &Snapshot, tally: &Tally) {
         let every = (snapshot.meta.waiting / ALL_UP_TO + 1).next_power_of_two();
         self.skip.store(u32::try_from(every - 1).unwrap_or(u32::MAX), Ordering::Relaxed);
         let mut outcomes: HashMap<&'static str, u64> = HashMap::new();
@@ -62,7 +62,7 @@ impl Scores {
             false
         });
         for (outcome, count) in outcomes {
-            metrics.estimates.with_label_values(&[&event.to_string(), outcome]).inc_by(count);
+            tally.add(Count::Estimates, outcome, count);
             self.judged.fetch_add(count, Ordering::Relaxed);
             if outcome == "within" {
                 self.within.fetch_add(count, Ordering::Relaxed);

@@ -4,12 +4,9 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use prometheus::IntGaugeVec;
-
 use crate::base::control::{Reason, State};
 use crate::base::error::Error;
-use crate::base::ids::{EventId, Place, SeatNumber};
-use crate::base::metrics::Metrics;
+use crate::base::ids::{Place, SeatNumber};
 use crate::base::policy::Policy;
 use crate::base::seat::SeatState;
 use crate::event::estimate::{Outlook, Pass, Seen};
@@ -300,20 +297,6 @@ impl Snapshot {
     pub fn undecided(&self) -> u64 {
         let head = if self.meta.waiting > 0 { self.meta.head } else { self.meta.next };
         if self.meta.gap_to > 0 { head.min(self.meta.gap_from) } else { head }
-    }
-
-    /// Sets the gauges of its event.
-    pub fn observe(&self, metrics: &Metrics, event: EventId) {
-        let label = event.to_string();
-        let set = |gauge: &IntGaugeVec, value: u64| {
-            gauge.with_label_values(&[&label]).set(i64::try_from(value).unwrap_or(i64::MAX));
-        };
-        set(&metrics.waiting, self.meta.waiting);
-        set(&metrics.inside, self.passes.len() as u64);
-        set(&metrics.held, self.seats.count(SeatState::Held));
-        set(&metrics.sold, self.meta.sold);
-        set(&metrics.available, self.seats.available);
-        set(&metrics.sweeps_skipped, self.meta.counter("sweeps_skipped"));
     }
 }
 

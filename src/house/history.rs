@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use tokio::sync::Mutex;
 
 use crate::base::error::Error;
 use crate::base::ids::EventId;
@@ -12,6 +13,7 @@ use crate::base::seat::SeatState;
 use crate::event::Event;
 use crate::event::catalogue::Catalogue;
 use crate::event::snapshot::Snapshot;
+use crate::event::tally::Count;
 use crate::store::db::figures::{Figures, Point};
 use crate::store::db::refusals::Refused;
 use crate::store::{Stores, db};
@@ -26,11 +28,13 @@ pub type RefusedBy = BTreeMap<String, i64>;
 pub struct History {
     stores: Arc<Stores>,
     catalogue: Arc<Catalogue>,
+    /// How much of what this server refused is in the database, by event and reason.
+    saved: Mutex<HashMap<(EventId, &'static str), u64>>,
 }
 
 impl History {
     pub fn new(stores: Arc<Stores>, catalogue: Arc<Catalogue>) -> Self {
-        Self { stores, catalogue }
+        Self { stores, catalogue, saved: Mutex::default() }
     }
 
     /// The figures of the last minutes, oldest first.
@@ -76,31 +80,28 @@ impl History {
     }
 
     async fn save_refused(&self, events: &[Arc<Event>]) -> Result<(), Error> {
-        let taken: Vec<(&Arc<Event>, &'static str, u64)> = events
-            .iter()
-            .flat_map(|event| event.refusals.take().into_iter().map(move |(reason, times)| (event, reason, times)))
-            .collect();
-        if taken.is_empty() {
-            return Ok(());
-        }
-        let refused = |(event, reason, times): &(&Arc<Event>, &'static str, u64)| Refused {
-            event: event.id,
-            reason,
-            times: *times,
-        };
-        let save = async {
-            let mut conn = self.stores.db.get().await?;
-            db::refusals::add(&mut conn, &taken.iter().map(refused).collect::<Vec<_>>()).await?;
-            Ok(conn)
-        };
-        match save.await {
-            Ok(mut conn) => db::refusals::forget_old(&mut conn).await,
-            Err(error) => {
-                // If it was saved and only the answer got lost, these will count twice.
-                taken.into_iter().for_each(|(event, reason, times)| event.refusals.add(reason, times));
-                Err(error)
+        let mut saved = self.saved.lock().await;
+        let mut refused = Vec::new();
+        for event in events {
+            for ((_, reason), total) in
+                event.tally.totals().into_iter().filter(|((what, _), _)| *what == Count::Refused)
+            {
+                let times = total - saved.get(&(event.id, reason)).unwrap_or(&0);
+                if times > 0 {
+                    refused.push(Refused { event: event.id, reason, times });
+                }
             }
         }
+        if refused.is_empty() {
+            return Ok(());
+        }
+        let mut conn = self.stores.db.get().await?;
+        // If the answer to this gets lost, it is saved twice.
+        db::refusals::add(&mut conn, &refused).await?;
+        for Refused { event, reason, times } in refused {
+            *saved.entry((event, reason)).or_default() += times;
+        }
+        db::refusals::forget_old(&mut conn).await
     }
 }
 

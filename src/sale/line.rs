@@ -89,7 +89,7 @@ impl Line {
         event: &Arc<Event>,
         person: Option<PersonId>,
     ) -> Result<Status, Error> {
-        event.refusals.heed(self.take_place(entrance, event, person).await)
+        event.tally.heed(self.take_place(entrance, event, person).await)
     }
 
     async fn take_place(

@@ -16,6 +16,7 @@ use crate::base::quiet::Quiet;
 use crate::event::catalogue::Catalogue;
 use crate::event::per_event::PerEvent;
 use crate::event::snapshot::Snapshot;
+use crate::event::tally::Count;
 use crate::event::{Event, Lost};
 use crate::sale::attempts::{Attempts, Hurry};
 use crate::sale::blocks::Blocks;
@@ -320,7 +321,7 @@ impl Restorer {
         let outcome = self.stores.scripts.restore(&mut conn, &event.keys, &line.args(&sources)?).await?;
         if outcome == Restore::Restored && (row.ceiling > 0 || snapshot.is_some()) {
             let from = if recent.is_some() { "snapshot" } else { "database" };
-            self.stores.metrics.restores.with_label_values(&[&event.id.to_string(), from]).inc();
+            event.tally.add(Count::Restored, from, 1);
             let (waiting, changed) = (line.waiting.count(), changes.len());
             tracing::warn!(event = %event.id, from, waiting, changed, "restored in Redis");
         }

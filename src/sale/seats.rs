@@ -14,6 +14,7 @@ use crate::base::token::Token;
 use crate::event::Event;
 use crate::event::per_event::PerEvent;
 use crate::event::snapshot::{SeatMap, Snapshot, Standing};
+use crate::event::tally::Count;
 use crate::sale::views::Views;
 use crate::store::Stores;
 use crate::store::redis::lane::Lane;
@@ -140,7 +141,7 @@ impl Seats {
 
     /// Holds seats for a visitor inside, all or none. Asking again for the same gives the same deadline.
     pub async fn hold(&self, lane: &Lane, event: &Event, token: Token, party: &Party) -> Result<HeldSeats, Error> {
-        event.refusals.heed(self.hold_party(lane, event, token, party).await)
+        event.tally.heed(self.hold_party(lane, event, token, party).await)
     }
 
     async fn hold_party(&self, lane: &Lane, event: &Event, token: Token, party: &Party) -> Result<HeldSeats, Error> {
@@ -180,7 +181,7 @@ impl Seats {
     /// Holds the best seats that are free next to each other. A visitor who holds exactly that many together gets the same
     /// again.
     pub async fn best(&self, lane: &Lane, event: &Arc<Event>, token: Token, wish: &Wish) -> Result<HeldSeats, Error> {
-        event.refusals.heed(self.hold_best(lane, event, token, wish).await)
+        event.tally.heed(self.hold_best(lane, event, token, wish).await)
     }
 
     async fn hold_best(&self, lane: &Lane, event: &Arc<Event>, token: Token, wish: &Wish) -> Result<HeldSeats, Error> {
@@ -275,8 +276,13 @@ impl Seats {
         let mut conn = self.stores.redis.get().await?;
         loop {
             match self.stores.scripts.expire(&mut conn, &event.keys, EXPIRE_MOST).await {
-                Ok(EXPIRE_MOST) => {}
-                Ok(_) | Err(Error::Unready) => return Ok(EXPIRE_EVERY),
+                Ok(ended) => {
+                    event.tally.add(Count::HoldsOverdue, "", ended);
+                    if ended < EXPIRE_MOST {
+                        return Ok(EXPIRE_EVERY);
+                    }
+                }
+                Err(Error::Unready) => return Ok(EXPIRE_EVERY),
                 Err(error) => return Err(error),
             }
         }

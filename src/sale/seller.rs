@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::base::error::Error;
+use crate::event::Event;
+use crate::event::tally::Count;
 use crate::sale::settle::Settler;
 use crate::store::Stores;
 use crate::store::db::changes::Unsettled;
@@ -20,6 +22,7 @@ const AT_ONCE: usize = 2;
 /// Something to sell, and until when that may be tried.
 #[derive(Clone)]
 pub struct Sale {
+    pub event: Arc<Event>,
     pub order: NewOrder,
     pub deadline: Instant,
 }
@@ -80,8 +83,7 @@ async fn sell_together(stores: &Stores, settler: &Settler, batch: Batch<Sale, So
     let asked: Vec<NewOrder> = batch.iter().map(|(sale, _)| sale.order.clone()).collect();
     for ((sale, answer), outcome) in batch.into_iter().zip(insert(&stores.db, &asked).await) {
         if let Ok(Sold::Sold(rows)) = &outcome {
-            let event = sale.order.event.to_string();
-            stores.metrics.tickets_sold.with_label_values(&[&event]).inc_by(rows.len() as u64);
+            sale.event.tally.add(Count::TicketsSold, "", rows.len() as u64);
             settler.submit(rows.iter().filter_map(Unsettled::of).collect());
         }
         let _ = answer.send(outcome);

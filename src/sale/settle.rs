@@ -2,6 +2,7 @@
 //! can be repeated: a change that Redis knows already has no effect.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use crate::base::lock;
 use crate::base::quiet::Quiet;
 use crate::base::seat::{SeatChange, SeatState};
 use crate::event::catalogue::Catalogue;
+use crate::event::tally::Count;
 use crate::event::{Event, Lost};
 use crate::store::db::changes::{self, Unsettled};
 use crate::store::redis::reads;
@@ -144,6 +146,9 @@ impl Settler {
                 outcome = Err(error);
             }
             if !more {
+                // All that waited was taken up, whichever server had failed.
+                let settled = self.catalogue.all().into_iter().filter(|event| !failed.contains(&event.id));
+                settled.for_each(|event| event.tally.set_unsettled(false));
                 return outcome;
             }
         }
@@ -164,11 +169,18 @@ impl Settler {
     /// Tells Redis, then records in the database that Redis knows.
     async fn settle_event(&self, event: EventId, unsettled: &[Unsettled]) -> Result<(), Error> {
         let event = self.catalogue.get(event).await?;
+        let settled = self.tell_and_record(&event, unsettled).await;
+        if settled.is_err() {
+            event.tally.set_unsettled(true);
+        }
+        settled
+    }
+
+    async fn tell_and_record(&self, event: &Event, unsettled: &[Unsettled]) -> Result<(), Error> {
         let changes: Vec<SeatChange> = unsettled.iter().map(|one| one.change).collect();
-        let settled = self.apply(&mut self.stores.redis.get().await?, &event, &changes).await?;
+        let settled = self.apply(&mut self.stores.redis.get().await?, event, &changes).await?;
         changes::mark_settled(&mut self.stores.db.get().await?, unsettled).await?;
-        let counter = &self.stores.metrics.settled;
-        counter.with_label_values(&[&event.id.to_string()]).inc_by(unsettled.len() as u64);
+        event.tally.add(Count::Settled, "", unsettled.len() as u64);
         if let Some(concert) = event.facts().concert {
             self.touched.add(concert, settled.unsold == 0);
         }
@@ -218,11 +230,9 @@ impl Settler {
             latest.iter().filter(|change| known(change.seat) < change.version).copied().collect();
         forgotten.sort_by_key(|change| change.place);
         let repaired = self.apply(&mut self.stores.redis.get().await?, event, &forgotten).await?.applied;
-        let label = event.id.to_string();
-        let metrics = &self.stores.metrics;
         if repaired > 0 {
             tracing::warn!(event = %event.id, repaired, "Redis had forgotten sales or cancels");
-            metrics.repaired.with_label_values(&[&label]).inc_by(repaired);
+            event.tally.add(Count::Repaired, "", repaired);
         }
         event.set_lost(Lost::Sales, !differences(in_redis, &latest).is_empty());
         let is_sold = |state: SeatState| state == SeatState::Sold;
@@ -234,7 +244,7 @@ impl Settler {
         if unexplained > 0 {
             tracing::error!(event = %event.id, unexplained, "Redis calls seats sold that the database does not");
         }
-        metrics.unexplained.with_label_values(&[&label]).set(i64::try_from(unexplained).unwrap_or(i64::MAX));
+        event.tally.unexplained.store(unexplained as u64, Relaxed);
         Ok(repaired)
     }
 

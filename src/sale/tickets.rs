@@ -18,6 +18,7 @@ use crate::base::token::{Claim, Token};
 use crate::event::Event;
 use crate::event::catalogue::Catalogue;
 use crate::event::snapshot::Standing;
+use crate::event::tally::Count;
 use crate::sale::seats::{Party, Seats, refusal, sold};
 use crate::sale::seller::{Sale, Seller};
 use crate::sale::settle::Settler;
@@ -118,7 +119,7 @@ impl Tickets {
         person: Option<PersonId>,
         party: &Party,
     ) -> Result<Vec<Ticket>, Error> {
-        event.refusals.heed(self.buy_party(lane, event, token, person, party).await)
+        event.tally.heed(self.buy_party(lane, event, token, person, party).await)
     }
 
     async fn buy_party(
@@ -144,7 +145,7 @@ impl Tickets {
                     seats: party.seats().iter().map(|seat| (TicketId(Uuid::now_v7()), *seat)).collect(),
                 };
                 let deadline = asked + Duration::from_millis(left_ms);
-                self.sell(lane, event, token, party, Sale { order, deadline }).await
+                self.sell(lane, event, token, party, Sale { event: event.clone(), order, deadline }).await
             }
             Hold::Yours => self.owned(event, token, party).await?.ok_or_else(|| sold(party.seats())),
             Hold::NoPass if may_have_bought(event, token) => {
@@ -332,7 +333,7 @@ impl Tickets {
 
     /// After a ticket was taken back: its buyer sees it at once, and the seat is on sale again.
     fn cancelled(&self, event: &Event, row: &TicketRow) {
-        self.stores.metrics.tickets_cancelled.with_label_values(&[&event.id.to_string()]).inc();
+        event.tally.add(Count::TicketsCancelled, "", 1);
         if let Some(place) = Place::from_db(row.place) {
             event.own_writes.cancelled(place, SeatNumber(row.seat_number.cast_unsigned()));
         }

@@ -11,6 +11,7 @@ use crate::base::metrics::Metrics;
 use crate::base::seal::Seal;
 use crate::base::token::MasterKeys;
 use crate::event::catalogue::Catalogue;
+use crate::event::scrape::Scrape;
 use crate::house::concerts::Concerts;
 use crate::house::desk::Desk;
 use crate::house::history::History;
@@ -128,6 +129,7 @@ fn assemble(
     let site = Site {
         stores: Access::new(stores.clone()),
         metrics: stores.metrics.clone(),
+        scrape: Scrape::default(),
         catalogue: catalogue.clone(),
         views: views.clone(),
         entry: Entry { stores: stores.clone(), restorer: restorer.clone(), most_waiting: config.most_entering },

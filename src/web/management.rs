@@ -5,6 +5,7 @@ use std::time::Duration;
 use actix_web::HttpResponse;
 use actix_web::http::header::{CACHE_CONTROL, ContentType};
 use actix_web::web::Data;
+use prometheus::TextEncoder;
 use serde::Serialize;
 
 use crate::base::error::Error;
@@ -68,12 +69,8 @@ async fn soon(answer: impl Future<Output = Result<String, Error>>) -> Result<Str
 }
 
 pub async fn prometheus(site: Data<Site>) -> Result<HttpResponse, Error> {
-    for event in site.catalogue.all() {
-        if let Some(snapshot) = event.snapshot.load_full() {
-            let label = event.id.to_string();
-            site.metrics.snapshot_age.with_label_values(&[&label]).set(snapshot.age().as_secs_f64());
-        }
-    }
-    let text = site.metrics.render().map_err(Error::internal)?;
+    let mut families = site.metrics.gather();
+    families.extend(site.scrape.families(site.catalogue.all()).map_err(Error::internal)?);
+    let text = TextEncoder::new().encode_to_string(&families).map_err(Error::internal)?;
     Ok(HttpResponse::Ok().insert_header(ContentType::plaintext()).body(text))
 }

@@ -3,12 +3,12 @@
 //! a timer.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::Stream;
 use futures_util::stream::unfold;
-use prometheus::IntGauge;
 use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -38,14 +38,13 @@ struct Open {
     sent: Option<Status>,
     sent_at: Instant,
     over: bool,
-    gauge: IntGauge,
     /// Freed when the stream ends, however it does.
     _slot: Slot,
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.gauge.dec();
+        self.event.tally.streams.fetch_sub(1, Relaxed);
     }
 }
 
@@ -57,23 +56,12 @@ pub fn stream(
     first: Status,
     slot: Slot,
 ) -> impl Stream<Item = Result<Bytes, Error>> {
-    let gauge = site.metrics.streams.with_label_values(&[&event.id.to_string()]);
-    gauge.inc();
+    event.tally.streams.fetch_add(1, Relaxed);
     let (mut news, stopping) = (event.news.subscribe(), site.stopping.subscribe());
     // What came between `first` and now is news too.
     news.mark_changed();
-    let open = Open {
-        site,
-        event,
-        token,
-        news,
-        stopping,
-        sent: None,
-        sent_at: Instant::now(),
-        over: false,
-        gauge,
-        _slot: slot,
-    };
+    let open =
+        Open { site, event, token, news, stopping, sent: None, sent_at: Instant::now(), over: false, _slot: slot };
     unfold((open, Some(first)), |(mut open, first)| async move {
         if open.over {
             return None;

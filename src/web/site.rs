@@ -10,6 +10,7 @@ use crate::base::error::Error;
 use crate::base::metrics::Metrics;
 use crate::base::seal::Seal;
 use crate::event::catalogue::Catalogue;
+use crate::event::scrape::Scrape;
 use crate::house::concerts::Concerts;
 use crate::house::desk::Desk;
 use crate::house::history::History;
@@ -31,6 +32,7 @@ use crate::web::seat_maps::SeatMaps;
 pub struct Site {
     pub stores: Access,
     pub metrics: Arc<Metrics>,
+    pub scrape: Scrape,
     pub catalogue: Arc<Catalogue>,
     pub views: Arc<Views>,
     pub entry: Entry,

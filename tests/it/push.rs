@@ -1,5 +1,6 @@
 //! Server-sent events: the status of a token, sent when it changes.
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
@@ -129,14 +130,15 @@ async fn a_stream_whose_listener_went_away_is_closed() {
         others.push(app.enter().await);
     }
     let last = app.enter().await;
-    let open = app.parts().stores.metrics.streams.with_label_values(&["1"]);
+    let event = app.event();
+    let open = || event.tally.streams.load(Relaxed);
     let stream = Stream::open(&app, &last).await;
-    assert_eq!(open.get(), 1);
+    assert_eq!(open(), 1);
     drop(stream);
     // The server notices when it sends the next event, so there must be one.
     eventually("the stream is closed", async || {
         app.leave(&others.pop().unwrap()).await;
-        (open.get() == 0).then_some(())
+        (open() == 0).then_some(())
     })
     .await;
     app.finish().await;

@@ -1,10 +1,12 @@
 //! Redis or servers that are away for a while, and a Redis that forgot a part.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use redis::AsyncCommands;
+use zticket::event::tally::Count;
 use zticket::store::redis::keys::Key;
 use zticket_testkit::eventually;
 
@@ -137,7 +139,7 @@ async fn the_audit_repairs_what_redis_forgot_and_counts_it() {
     assert_eq!((status.as_u16(), &body["code"]), (409, &"SEAT_ALREADY_SOLD".into()), "the database has the last word");
     assert_eq!(app.parts().settler.audit(&app.event()).await.unwrap(), 1);
     assert_eq!(app.parts().settler.audit(&app.event()).await.unwrap(), 0);
-    assert_eq!(app.parts().stores.metrics.repaired.with_label_values(&["1"]).get(), 1);
+    assert_eq!(app.event().tally.total(Count::Repaired), 1);
     assert_eq!(app.buy(&thief, 3).await.0, 200, "the thief may still buy another seat");
     app.finish().await;
 }
@@ -150,12 +152,12 @@ async fn a_cancel_that_the_audit_brings_to_redis_is_not_a_seat_sold_without_a_ti
     app.settle().await;
     app.cancel_all().await;
     assert_eq!(app.parts().settler.audit(&app.event()).await.unwrap(), 1);
-    assert_eq!(app.parts().stores.metrics.unexplained.with_label_values(&["1"]).get(), 0);
+    assert_eq!(app.event().tally.unexplained.load(Relaxed), 0);
     // Nobody bought this one.
     let mut conn = app.redis.connect().await.unwrap();
     let _: () = conn.setrange(app.key(Key::Seats), 4, "s").await.unwrap();
     assert_eq!(app.parts().settler.audit(&app.event()).await.unwrap(), 0);
-    assert_eq!(app.parts().stores.metrics.unexplained.with_label_values(&["1"]).get(), 1);
+    assert_eq!(app.event().tally.unexplained.load(Relaxed), 1);
     let _: () = conn.setrange(app.key(Key::Seats), 4, "a").await.unwrap();
     app.finish().await;
 }

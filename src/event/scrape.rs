@@ -1,0 +1,288 @@
+//! The metrics of events, made at each scrape from what this server knows about them. Only the busiest events have series of
+//! their own: ten thousand of them would drown whoever stores the series.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
+
+use prometheus::proto::MetricFamily;
+use prometheus::{GaugeVec, IntCounterVec, Opts, Registry};
+
+use crate::base::lock;
+use crate::base::seat::SeatState;
+use crate::event::Event;
+use crate::event::snapshot::Snapshot;
+use crate::event::tally::{Count, Totals};
+
+/// Events with series of their own.
+const MOST: usize = 50;
+/// The label of all others together.
+const OTHERS: &str = "other";
+
+/// Name and help of each counter, and the label of its kinds.
+const COUNTERS: [(Count, &str, &str, Option<&str>); 14] = [
+    (
+        Count::Refused,
+        "refused_total",
+        "Requests to join, hold or buy that this server refused, by error code.",
+        Some("reason"),
+    ),
+    (Count::TicketsSold, "tickets_sold_total", "Tickets sold by this server.", None),
+    (Count::TicketsCancelled, "tickets_cancelled_total", "Tickets cancelled by this server.", None),
+    (Count::Settled, "settled_total", "Sales and cancels that this server settled in Redis.", None),
+    (
+        Count::Repaired,
+        "audit_repaired_total",
+        "Seats whose sale or cancel Redis had forgotten, corrected from the database.",
+        None,
+    ),
+    (Count::Restored, "restores_total", "Events rebuilt in Redis by this server, by source.", Some("from")),
+    (Count::HoldsOverdue, "holds_overdue_total", "Holds that this server ended because their time was over.", None),
+    (
+        Count::Estimates,
+        "estimates_total",
+        "People let in, by how that compares with the wait they were first told.",
+        Some("outcome"),
+    ),
+    (Count::Entered, "entered_total", "People who joined the line. Every server reports the same.", None),
+    (Count::Admitted, "admitted_total", "People let in. Every server reports the same.", None),
+    (
+        Count::Swept,
+        "swept_total",
+        "Places dropped because nobody asked about them. Every server reports the same.",
+        None,
+    ),
+    (Count::GaveUp, "gave_up_total", "Places given up. Every server reports the same.", None),
+    (Count::PassesOverdue, "passes_overdue_total", "Passes that ran out. Every server reports the same.", None),
+    (
+        Count::SweepsSkipped,
+        "sweeps_skipped_total",
+        "Sweeps skipped because they would have dropped more than half of a line. Every server reports the same.",
+        None,
+    ),
+];
+
+/// What is known of an event at the scrape.
+struct Look {
+    event: Arc<Event>,
+    snapshot: Option<Arc<Snapshot>>,
+}
+
+type Value = fn(&Look) -> Option<f64>;
+type Merge = fn(f64, f64) -> f64;
+
+/// Name and help of each gauge, its value, and how the values of many events become one.
+const GAUGES: [(&str, &str, Value, Merge); 11] = [
+    ("waiting", "People waiting.", |look| look.number(|seen| seen.meta.waiting), add),
+    ("inside", "People inside.", |look| look.number(|seen| seen.passes.len() as u64), add),
+    ("max_inside", "The most people that may be inside.", |look| look.number(|seen| seen.policy.max_active), add),
+    ("seats_held", "Seats held.", |look| look.number(|seen| seen.seats.count(SeatState::Held)), add),
+    ("seats_sold", "Seats sold.", |look| look.number(|seen| seen.meta.sold), add),
+    ("seats_available", "Seats available.", |look| look.number(|seen| seen.seats.available), add),
+    (
+        "snapshot_age_seconds",
+        "Age of the latest snapshot of an event that somebody asks about.",
+        |look| Some(look.snapshot.as_ref().filter(|_| look.event.hot())?.age().as_secs_f64()),
+        f64::max,
+    ),
+    (
+        "settling_lag_seconds",
+        "For how long this server has failed to settle a sale or cancel in Redis.",
+        |look| Some(look.event.tally.settling_lag().as_secs_f64()),
+        f64::max,
+    ),
+    (
+        "push_streams",
+        "Push streams open on this server.",
+        |look| Some(look.event.tally.streams.load(Relaxed) as f64),
+        add,
+    ),
+    (
+        "audit_unexplained",
+        "Seats that Redis calls sold and the database does not. Anything but 0 needs a person to look.",
+        |look| Some(look.event.tally.unexplained.load(Relaxed) as f64),
+        add,
+    ),
+    (
+        "estimate_score",
+        "Share of people let in within the wait they were first told.",
+        |look| look.event.scores.share(),
+        f64::min,
+    ),
+];
+
+fn add(one: f64, other: f64) -> f64 {
+    one + other
+}
+
+impl Look {
+    fn number(&self, value: impl Fn(&Snapshot) -> u64) -> Option<f64> {
+        self.snapshot.as_deref().map(|snapshot| value(snapshot) as f64)
+    }
+
+    fn totals(&self) -> Totals {
+        let mut totals = self.event.tally.totals();
+        if let Some(snapshot) = &self.snapshot {
+            for (count, name) in [
+                (Count::Entered, "entered"),
+                (Count::Admitted, "admitted"),
+                (Count::Swept, "swept"),
+                (Count::GaveUp, "left"),
+                (Count::PassesOverdue, "overdue"),
+                (Count::SweepsSkipped, "sweeps_skipped"),
+            ] {
+                totals.insert((count, ""), snapshot.meta.counter(name));
+            }
+        }
+        totals
+    }
+
+    /// Whether somebody asks about it, and how many people it has.
+    fn crowd(&self) -> (bool, u64) {
+        let people = self.snapshot.as_ref().map_or(0, |seen| seen.meta.waiting + seen.passes.len() as u64);
+        (self.event.hot(), people)
+    }
+}
+
+/// Remembers which events have series of their own, so that no total ever falls.
+#[derive(Default)]
+pub struct Scrape(Mutex<Memory>);
+
+#[derive(Default)]
+struct Memory {
+    own: HashSet<u32>,
+    others: HashSet<u32>,
+    /// What the others had when they last had series of their own: that part was shown there.
+    shown_before: HashMap<u32, Totals>,
+    /// What those with series of their own had counted before: that part was shown with the others.
+    shown_among_others: Totals,
+}
+
+impl Scrape {
+    pub fn families(&self, events: Vec<Arc<Event>>) -> Result<Vec<MetricFamily>, prometheus::Error> {
+        let look = |event: Arc<Event>| Look { snapshot: event.snapshot.load_full(), event };
+        let mut looks: Vec<Look> = events.into_iter().map(look).collect();
+        let mut memory = lock(&self.0);
+        // Whoever has series keeps them until others are twice as busy.
+        let rank = |look: &Look| {
+            let (hot, people) = look.crowd();
+            let own = memory.own.contains(&look.event.id.get());
+            (!hot, std::cmp::Reverse(if own { people * 2 + 1 } else { people }), look.event.id)
+        };
+        looks.sort_by_cached_key(rank);
+        let others = looks.split_off(looks.len().min(MOST));
+        let registry = Registry::new();
+        gauges(&registry, &looks, &others)?;
+        counters(&registry, &looks, &memory.update(&looks, &others))?;
+        Ok(registry.gather())
+    }
+}
+
+impl Memory {
+    /// Notes who has series of their own now. Returns the totals of the others.
+    fn update(&mut self, own: &[Look], others: &[Look]) -> Totals {
+        let ids = |looks: &[Look]| looks.iter().map(|look| look.event.id.get()).collect();
+        let before = std::mem::replace(&mut self.own, ids(own));
+        let others_before = std::mem::replace(&mut self.others, ids(others));
+        for look in own.iter().filter(|look| others_before.contains(&look.event.id.get())) {
+            let shown = self.shown_before.remove(&look.event.id.get()).unwrap_or_default();
+            more(&mut self.shown_among_others, &look.totals(), &shown);
+        }
+        let mut sum = self.shown_among_others.clone();
+        for look in others {
+            let (id, totals) = (look.event.id.get(), look.totals());
+            if before.contains(&id) {
+                self.shown_before.insert(id, totals.clone());
+            }
+            more(&mut sum, &totals, self.shown_before.get(&id).unwrap_or(&Totals::new()));
+        }
+        sum
+    }
+}
+
+/// Adds what `totals` has more than `shown`.
+fn more(sum: &mut Totals, totals: &Totals, shown: &Totals) {
+    for (key, total) in totals {
+        *sum.entry(*key).or_default() += total.saturating_sub(shown.get(key).copied().unwrap_or(0));
+    }
+}
+
+fn gauges(registry: &Registry, own: &[Look], others: &[Look]) -> Result<(), prometheus::Error> {
+    for (name, help, value, merge) in GAUGES {
+        let gauge = GaugeVec::new(Opts::new(format!("zticket_{name}"), help), &["event"])?;
+        for (look, value) in own.iter().filter_map(|look| Some((look, value(look)?))) {
+            gauge.with_label_values(&[&look.event.id.to_string()]).set(value);
+        }
+        if let Some(value) = others.iter().filter_map(value).reduce(merge) {
+            gauge.with_label_values(&[OTHERS]).set(value);
+        }
+        registry.register(Box::new(gauge))?;
+    }
+    Ok(())
+}
+
+fn counters(registry: &Registry, own: &[Look], others: &Totals) -> Result<(), prometheus::Error> {
+    let own: Vec<(String, Totals)> = own.iter().map(|look| (look.event.id.to_string(), look.totals())).collect();
+    for (count, name, help, kind) in COUNTERS {
+        let labels: Vec<&str> = std::iter::once("event").chain(kind).collect();
+        let counter = IntCounterVec::new(Opts::new(format!("zticket_{name}"), help), &labels)?;
+        let events = own.iter().map(|(event, totals)| (event.as_str(), totals)).chain([(OTHERS, others)]);
+        for (event, totals) in events {
+            if kind.is_none() && event != OTHERS {
+                counter.with_label_values(&[event]);
+            }
+            for ((_, of_kind), total) in totals.iter().filter(|((counted, _), _)| *counted == count) {
+                let values: Vec<&str> = std::iter::once(event).chain(kind.map(|_| *of_kind)).collect();
+                counter.with_label_values(&values).inc_by(*total);
+            }
+        }
+        registry.register(Box::new(counter))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::hall::Hall;
+    use crate::base::ids::EventId;
+    use crate::base::token::MasterKeys;
+    use crate::event::facts::tests::always_open;
+
+    fn event(id: u32) -> Arc<Event> {
+        let (hall, master) = (Hall::new(Vec::new()), MasterKeys { current: [7; 32], previous: None });
+        let id = EventId::new(id).unwrap();
+        Arc::new(Event::new(id, Vec::new(), hall, uuid::Uuid::nil(), &master, always_open()))
+    }
+
+    /// The values of a metric by the event it is about.
+    fn values(families: &[MetricFamily], name: &str) -> HashMap<String, f64> {
+        let family = families.iter().find(|family| family.name() == name).unwrap();
+        let value = |metric: &prometheus::proto::Metric| {
+            let event = metric.get_label().iter().find(|label| label.name() == "event").unwrap();
+            (event.value().to_owned(), metric.get_counter().get_value() + metric.get_gauge().get_value())
+        };
+        family.get_metric().iter().map(value).collect()
+    }
+
+    #[test]
+    fn only_the_busiest_have_series_of_their_own_and_no_total_ever_falls() {
+        let events: Vec<Arc<Event>> = (1..=80).map(event).collect();
+        let scrape = Scrape::default();
+        let sold = || values(&scrape.families(events.clone()).unwrap(), "zticket_tickets_sold_total");
+        let sell = |at: usize| events[at].tally.add(Count::TicketsSold, "", 1);
+        (0..80).for_each(sell);
+        let first = sold();
+        assert_eq!((first.len(), first["1"], first["other"]), (51, 1.0, 30.0));
+        // Somebody asks about some of the others: they take the places of those that nobody asks about.
+        (70..80).for_each(|at| events[at].asked());
+        (0..80).for_each(sell);
+        let second = sold();
+        assert_eq!((second.len(), second["80"]), (51, 2.0));
+        // Both tickets of those that were others until now; the ten that became others sold nothing since.
+        assert_eq!(second["other"], 60.0);
+        (0..80).for_each(sell);
+        let third = sold();
+        assert_eq!((third["80"], third["other"]), (3.0, 90.0));
+    }
+}
