@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix_web::dev::ServerHandle;
+use futures_util::future::join_all;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -88,6 +89,13 @@ async fn prepare(parts: &Parts) -> Result<(), Error> {
 
 /// What a server leaves in order when it stops.
 async fn tidy_up(parts: &Parts) {
+    // First: whoever asked this server last counts as present only if Redis hears of it.
+    let events = parts.catalogue.all();
+    for told in join_all(events.iter().map(|event| parts.line.pulse_step(event))).await {
+        if let Err(error) = told {
+            tracing::warn!(%error, "the last polls are not counted");
+        }
+    }
     if let Err(error) = parts.settler.step().await {
         tracing::warn!(%error, "the next server will settle the remaining sales");
     }

@@ -294,6 +294,26 @@ async fn an_orderly_restart_keeps_everything_and_leaves_no_gap() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_last_polls_before_an_orderly_stop_count() {
+    let mut app = TestApp::by_hand(|_| {}).await;
+    let visitor = app.enter().await;
+    let slice = app.look().await.policy.slice();
+    app.pass_time_served(slice + Duration::from_secs(1)).await;
+    app.sweep().await;
+    app.look().await;
+    let heard = async |app: &TestApp| {
+        let slice = [Key::Pulse0, Key::Pulse1, Key::Pulse2, Key::Pulse3, Key::Pulse4][app.meta("slice").await as usize];
+        let mut conn = app.redis.connect().await.unwrap();
+        redis::cmd("BITCOUNT").arg(app.key(slice)).query_async::<u32>(&mut conn).await.unwrap()
+    };
+    assert_eq!(heard(&app).await, 0, "a new slice");
+    assert_eq!(app.status(&visitor).await.1["status"], "WAITING");
+    app.restart().await;
+    assert_eq!(heard(&app).await, 1);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_server_leaves_the_restore_to_one_with_a_newer_snapshot() {
     let mut app = TestApp::by_hand(|_| {}).await;
     let other = app.another(Background::ByHand).await;
