@@ -114,6 +114,50 @@ pub struct Control {
     pub state: State,
     pub reason: Option<Reason>,
     pub overrides: Overrides,
+    /// Of a closed sale: whether it was paused before, and is so again when it is reopened.
+    pub was_paused: bool,
+}
+
+/// What an operator does about letting people in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Act {
+    Pause(Option<Reason>),
+    Resume,
+    Close,
+    Reopen,
+}
+
+impl Act {
+    /// Why an act was refused.
+    pub const CLOSED: &str = "The sale is closed. Reopen it first.";
+    pub const PAUSED: &str = "The sale is paused, not closed. Resume it.";
+
+    /// As the audit log calls it.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Pause(_) => "pause",
+            Self::Resume => "resume",
+            Self::Close => "close",
+            Self::Reopen => "reopen",
+        }
+    }
+}
+
+impl Control {
+    /// After this act. Somebody whose page is old must not undo what another decided since.
+    pub fn after(&self, act: Act) -> Result<Self, Error> {
+        let refuse = |why: &str| Err(Error::InvalidPolicy(why.to_owned()));
+        let paused = self.state == State::Paused;
+        let (state, reason, was_paused) = match act {
+            Act::Pause(_) | Act::Resume if self.state == State::Closed => return refuse(Act::CLOSED),
+            Act::Reopen if paused => return refuse(Act::PAUSED),
+            Act::Pause(reason) => (State::Paused, reason, false),
+            Act::Close => (State::Closed, self.reason.clone(), paused || self.was_paused),
+            Act::Reopen if self.was_paused => (State::Paused, self.reason.clone(), false),
+            Act::Resume | Act::Reopen => (State::Open, None, false),
+        };
+        Ok(Self { state, reason, was_paused, ..self.clone() })
+    }
 }
 
 #[cfg(test)]
@@ -124,6 +168,19 @@ mod tests {
 
     fn changes(value: Value) -> Map<String, Value> {
         value.as_object().unwrap().clone()
+    }
+
+    #[test]
+    fn a_sale_that_was_paused_when_it_was_closed_is_paused_when_it_is_reopened() {
+        let reason = Some(Reason { ko: "잠시만요.".to_owned(), en: "One moment.".to_owned() });
+        let paused = Control::default().after(Act::Pause(reason)).unwrap();
+        let closed = paused.after(Act::Close).unwrap().after(Act::Close).unwrap();
+        assert_eq!((closed.state, closed.after(Act::Reopen).unwrap()), (State::Closed, paused.clone()));
+        assert!(closed.after(Act::Resume).is_err() && closed.after(Act::Pause(None)).is_err());
+        assert!(paused.after(Act::Reopen).is_err());
+        let open = paused.after(Act::Resume).unwrap();
+        assert_eq!(open, Control::default());
+        assert_eq!(open.after(Act::Close).unwrap().after(Act::Reopen).unwrap(), open);
     }
 
     #[test]

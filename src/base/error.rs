@@ -142,7 +142,7 @@ impl Error {
             Self::InvalidRequest(problem) => (400, "INVALID_REQUEST", problem),
             Self::EventNotFound => (404, "EVENT_NOT_FOUND", "There is no such event."),
             Self::ConcertNotFound => (404, "CONCERT_NOT_FOUND", "There is no such concert."),
-            Self::TicketNotFound => (404, "TICKET_NOT_FOUND", "You have no such ticket."),
+            Self::TicketNotFound => (404, "TICKET_NOT_FOUND", "There is no such ticket, or it is not yours."),
             Self::NotFound => (404, "NOT_FOUND", "There is nothing at this path."),
             Self::CrossSite => (403, "CROSS_SITE_REQUEST", "This form was sent from another site."),
             Self::Forbidden(needed) => (403, "FORBIDDEN", needed),

@@ -8,8 +8,8 @@ use crate::base::ids::SeatNumber;
 
 /// Most seats of an event.
 pub const MOST_SEATS: usize = 50_000;
-const MOST_PER_ROW: u32 = 500;
-const HIGHEST_PRICE: i64 = 100_000_000;
+pub const MOST_PER_ROW: u32 = 500;
+pub const HIGHEST_PRICE: i64 = 100_000_000;
 /// A label has to fit its ticket: the section, a dash, the row, the seat.
 const LONGEST_NAME: usize = 12;
 
@@ -29,9 +29,24 @@ pub struct SectionPlan {
     pub rows: Vec<u32>,
 }
 
+/// Why a hall cannot be set up.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("layout: {0}")]
-pub struct BadLayout(String);
+pub enum BadLayout {
+    #[error("layout: {0:?} is no name of a section: use up to {LONGEST_NAME} letters, digits and inner spaces")]
+    Name(String),
+    #[error("layout: two sections are called {0:?}")]
+    Twice(String),
+    #[error("layout: section {0:?} needs a price from 0 to {HIGHEST_PRICE}")]
+    Price(String),
+    #[error("layout: section {0:?} needs rows of 1 to {MOST_PER_ROW} seats")]
+    Rows(String),
+    #[error(
+        "layout: section {0:?} needs either a list of rows, or a number of rows of at most {MOST_SEATS} with seatsPerRow"
+    )]
+    Described(String),
+    #[error("layout: a hall has 1 to {MOST_SEATS} seats, not {0}")]
+    Seats(u64),
+}
 
 /// The text form of a layout, before it is checked.
 #[derive(Deserialize)]
@@ -68,12 +83,7 @@ impl TryFrom<Described> for Layout {
                 // Bounded before it is expanded: the number comes from outside.
                 (Rows::Equal(rows), Some(length)) if rows as usize <= MOST_SEATS => vec![length; rows as usize],
                 (Rows::Lengths(rows), None) => rows,
-                _ => {
-                    return Err(BadLayout(format!(
-                        "section {name:?} has either a list of rows, or a number of rows of at most {MOST_SEATS} with \
-                         seatsPerRow"
-                    )));
-                }
+                _ => return Err(BadLayout::Described(name)),
             };
             Ok(SectionPlan { name, price: section.price, rows })
         });
@@ -83,26 +93,25 @@ impl TryFrom<Described> for Layout {
 
 impl Layout {
     pub fn new(sections: Vec<SectionPlan>) -> Result<Self, BadLayout> {
-        let refuse = |problem: String| Err(BadLayout(problem));
         for (at, section) in sections.iter().enumerate() {
             let name = &section.name;
             let plain = name.chars().all(|letter| letter.is_alphanumeric() || letter == ' ');
             if name.chars().count() > LONGEST_NAME || !plain || name.trim() != name {
-                return refuse(format!("{name:?} is no name: up to {LONGEST_NAME} letters, digits and inner spaces"));
+                return Err(BadLayout::Name(name.clone()));
             }
             if sections.iter().take(at).any(|other| other.name == *name) {
-                return refuse(format!("two sections are called {name:?}"));
+                return Err(BadLayout::Twice(name.clone()));
             }
             if !(0..=HIGHEST_PRICE).contains(&section.price) {
-                return refuse(format!("section {name:?} has a price from 0 to {HIGHEST_PRICE}"));
+                return Err(BadLayout::Price(name.clone()));
             }
             if section.rows.is_empty() || !section.rows.iter().all(|length| (1..=MOST_PER_ROW).contains(length)) {
-                return refuse(format!("section {name:?} has rows of 1 to {MOST_PER_ROW} seats"));
+                return Err(BadLayout::Rows(name.clone()));
             }
         }
         let seats: u64 = sections.iter().flat_map(|section| &section.rows).map(|length| u64::from(*length)).sum();
         if seats == 0 || seats > MOST_SEATS as u64 {
-            return refuse(format!("a hall has 1 to {MOST_SEATS} seats, not {seats}"));
+            return Err(BadLayout::Seats(seats));
         }
         Ok(Self { sections })
     }

@@ -3,8 +3,8 @@
 //! A place gets free when somebody inside is done: has bought, leaves, or runs out of time. So the wait depends on how
 //! long people stay inside, not on the pace of the last minute: quick buyers leave at once, and those who sit idle pile
 //! up behind them. The estimator keeps a life table of stays, with those still inside counted as far as they have come.
-//! From it, the people inside now, the limits in force, the seats left and the share of the line that gives up, it
-//! projects how many will be let in by when, once with stays as short and once as long as the table allows. A range is
+//! From it, the people inside now, the limits in force, the seats left, and the shares of the line that are absent or give
+//! up, it projects how many will be let in by when, once with stays as short and once as long as the table allows. A range is
 //! shown only if the two agree well enough to be of use.
 
 use std::collections::HashMap;
@@ -46,11 +46,20 @@ pub struct Seen<'a> {
     pub passes: &'a HashMap<Place, Pass>,
     pub policy: &'a Policy,
     pub waiting: u64,
+    /// Of those who wait, how many are passed over for now.
+    pub absent: u64,
     /// Places that left the line or were dropped from it, since the event began.
     pub gave_up: u64,
     pub seats_left: u64,
     /// Whether people are let in.
     pub open: bool,
+}
+
+impl Seen<'_> {
+    /// How many wait and are not passed over. Whoever wants to know how long is one of them.
+    fn present(&self) -> f64 {
+        self.waiting.saturating_sub(self.absent).max(1) as f64
+    }
 }
 
 /// The stays that were seen, and who is inside.
@@ -105,6 +114,8 @@ struct Last {
 pub struct Outlook {
     soon: Curve,
     late: Curve,
+    /// Share of the line that is not passed over.
+    present: f64,
     /// A range of at most this many seconds is shown however wide it is.
     short: f64,
 }
@@ -119,7 +130,9 @@ pub struct Range {
 impl Outlook {
     /// `None` while nobody can tell.
     pub fn range(&self, rank: u64) -> Option<Range> {
-        let (rank, chance) = (rank as f64, CHANCE * (rank as f64).sqrt());
+        // Whoever asks is present; of those in front, some are not.
+        let rank = 1.0 + rank.saturating_sub(1) as f64 * self.present;
+        let chance = CHANCE * rank.sqrt();
         let low = self.soon.time_of((rank - chance).max(0.0))?;
         let high = self.late.time_of(rank + chance)?.max(low);
         let useful = high <= low.max(1.0) * WIDEST || high - low <= self.short;
@@ -134,6 +147,8 @@ struct Curve {
     done: Vec<f64>,
     /// Whether the seats are gone at its end.
     ends: bool,
+    /// Whether the whole line is through at its end.
+    whole: bool,
 }
 
 impl Curve {
@@ -148,7 +163,9 @@ impl Curve {
         let (last, steps) = (*self.done.last()?, self.done.len());
         let middle = *self.done.get(steps / 2)?;
         let pace = (last - middle) / (steps - steps / 2).max(1) as f64;
-        (!self.ends && pace > 0.0).then(|| (steps as f64 + (rank - last) / pace) * self.step)
+        // A short line is through before it has a pace.
+        let later = if pace > 0.0 { Some((rank - last) / pace) } else { self.whole.then_some(0.0) };
+        later.filter(|_| !self.ends).map(|later| (steps as f64 + later) * self.step)
     }
 }
 
@@ -250,7 +267,8 @@ impl Estimator {
         let giving_up = self.giving_up.value();
         let soon = self.project(seen, &ages, &soon, giving_up * 1.5 + UNSEEN)?;
         let late = self.project(seen, &ages, &late, giving_up / 1.5)?;
-        Some(Outlook { soon, late, short: SHORT * self.row_ms * ROWS as f64 / 1000.0 })
+        let present = seen.present() / seen.waiting.max(1) as f64;
+        Some(Outlook { soon, late, present, short: SHORT * self.row_ms * ROWS as f64 / 1000.0 })
     }
 
     /// The chance to leave in each row, for those who got there: as high and as low as what was seen allows.
@@ -295,7 +313,7 @@ impl Estimator {
         let step = self.row_ms;
         let mut ages = ages.to_vec();
         let mut inside: f64 = ages.iter().sum();
-        let (mut line, mut seats) = (seen.waiting as f64, seen.seats_left as f64);
+        let (mut line, mut seats) = (seen.present(), seen.seats_left as f64);
         let (tickets, giving_up) = (self.sold.value().max(0.0), giving_up * step);
         let most_inside = seen.policy.max_active as f64;
         let most_let_in = seen.policy.batch as f64 * step / seen.policy.interval_ms.max(1) as f64;
@@ -324,7 +342,7 @@ impl Estimator {
             weight /= (1.0 - giving_up).max(0.5);
             done.push(sum);
         }
-        (sum > 0.0).then_some(Curve { step: step / 1000.0, done, ends: seats < 0.5 })
+        (sum > 0.0).then_some(Curve { step: step / 1000.0, done, ends: seats < 0.5, whole: line <= 0.5 })
     }
 }
 
@@ -395,7 +413,7 @@ mod tests {
     fn endless(policy: &Policy) -> Seen<'_> {
         static NOBODY: std::sync::LazyLock<HashMap<Place, Pass>> = std::sync::LazyLock::new(HashMap::new);
         let (waiting, seats_left) = (100_000, 1_000_000);
-        Seen { now_ms: BEGIN, passes: &NOBODY, policy, waiting, gave_up: 0, seats_left, open: true }
+        Seen { now_ms: BEGIN, passes: &NOBODY, policy, waiting, absent: 0, gave_up: 0, seats_left, open: true }
     }
 
     #[test]
@@ -440,6 +458,19 @@ mod tests {
         let outlook = estimator.observe(&seen).unwrap();
         assert!(outlook.range(10).is_some());
         assert_eq!(outlook.range(5000), None);
+    }
+
+    #[test]
+    fn those_who_are_passed_over_hold_nobody_up() {
+        let policy = Policy::default();
+        let (estimator, _) = watched(&policy, 600, |_| 60_000);
+        let now = Seen { now_ms: BEGIN + 601_000, waiting: 2001, ..endless(&policy) };
+        let all_there = estimator.clone().observe(&now).unwrap().range(1001);
+        let half_there = estimator.clone().observe(&Seen { absent: 1000, ..now }).unwrap().range(2001);
+        assert_eq!(half_there.map(|range| range.low / 10), all_there.map(|range| range.low / 10));
+        let now = Seen { now_ms: BEGIN + 601_000, waiting: 2001, ..endless(&policy) };
+        let alone = estimator.clone().observe(&Seen { absent: 2000, ..now }).unwrap().range(2001).unwrap();
+        assert!(alone.high < 10, "{alone:?}");
     }
 
     #[test]
@@ -493,7 +524,7 @@ mod tests {
             let passes = HashMap::from([(Place(1), Pass { deadline_ms: now_ms / 2, limit_ms: now_ms })]);
             let mut estimator = Estimator::default();
             for now_ms in [now_ms / 2, now_ms] {
-                let seen = Seen { now_ms, passes: &passes, policy: &policy, waiting, gave_up, seats_left, open: true };
+                let seen = Seen { now_ms, passes: &passes, policy: &policy, waiting, absent: 0, gave_up, seats_left, open: true };
                 if let Some(outlook) = estimator.observe(&seen) {
                     let _ = (outlook.range(rank), outlook.range(1));
                 }

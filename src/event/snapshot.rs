@@ -83,6 +83,8 @@ pub struct Meta {
     pub base: u64,
     pub head: u64,
     pub waiting: u64,
+    /// Of those who wait, how many the last admission found absent. It passes them over, and they keep their places.
+    pub absent: u64,
     pub slice: u64,
     pub seats: u64,
     pub sold: u64,
@@ -132,6 +134,7 @@ impl Meta {
             base: number(hash, "base")?,
             head: number(hash, "head")?,
             waiting: number(hash, "waiting")?,
+            absent: number(hash, "absent")?,
             slice: number(hash, "slice")?,
             seats: number(hash, "seats")?,
             sold: number(hash, "sold")?,
@@ -239,6 +242,7 @@ impl Snapshot {
             passes: &self.passes,
             policy: &self.policy,
             waiting: self.meta.waiting,
+            absent: self.meta.absent,
             // People inside who leave are counted with those of the line, so these are counted by what is missing.
             gave_up: self.meta.counter("entered").saturating_sub(self.meta.counter("admitted") + self.meta.waiting),
             seats_left: self.meta.seats.saturating_sub(self.meta.sold),

@@ -4,12 +4,13 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
+use diesel_async::AsyncConnection;
 use futures_util::FutureExt;
 use futures_util::future::{join_all, try_join_all};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::base::control::{Control, Reason, State};
+use crate::base::control::{Act, Control, Reason, State};
 use crate::base::error::Error;
 use crate::base::ids::{ConcertId, EventId, PersonId, SeatNumber, TicketId};
 use crate::base::paging::{Page, PageOf};
@@ -19,20 +20,15 @@ use crate::event::Event;
 use crate::event::catalogue::Catalogue;
 use crate::event::estimate::Range;
 use crate::event::facts::Booking;
-use crate::event::snapshot::Snapshot;
+use crate::event::snapshot::{Snapshot, Standing};
 use crate::house::history::{History, RefusedBy};
 use crate::house::operators::Operator;
 use crate::sale::control::{Controls, Decided, Decision, PolicyView};
-use crate::sale::line::Line;
 use crate::sale::tickets::{Ticket, Tickets};
 use crate::sale::views::Views;
 use crate::store::db::audit_log::{Entry, EntryRow};
-use crate::store::redis::lane::Lane;
+use crate::store::redis::scripts::Leave;
 use crate::store::{Stores, db};
-
-/// Why a decision was refused.
-pub const CLOSED: &str = "The sale is closed. Reopen it first.";
-pub const PAUSED: &str = "The sale is paused, not closed. Resume it.";
 
 const LONGEST_WHY: usize = 500;
 /// People of one name whose tickets are shown.
@@ -43,7 +39,6 @@ pub struct Desk {
     catalogue: Arc<Catalogue>,
     views: Arc<Views>,
     controls: Arc<Controls>,
-    line: Arc<Line>,
     tickets: Arc<Tickets>,
     history: Arc<History>,
 }
@@ -88,6 +83,8 @@ pub enum Attention {
 pub struct Figures {
     pub seats: u64,
     pub waiting: u64,
+    /// Of those, how many were silent lately. They keep their places and are passed over.
+    pub absent: u64,
     pub inside: u64,
     pub held: u64,
     pub sold: u64,
@@ -136,11 +133,10 @@ impl Desk {
         catalogue: Arc<Catalogue>,
         views: Arc<Views>,
         controls: Arc<Controls>,
-        line: Arc<Line>,
         tickets: Arc<Tickets>,
         history: Arc<History>,
     ) -> Self {
-        Self { stores, catalogue, views, controls, line, tickets, history }
+        Self { stores, catalogue, views, controls, tickets, history }
     }
 
     /// All sales, in order of their numbers.
@@ -187,7 +183,7 @@ impl Desk {
             concert_id: facts.concert,
             starts_at: facts.starts_at,
             state: control.state,
-            reason: control.reason.clone(),
+            reason: control.reason.clone().filter(|_| control.state == State::Paused),
             in_force: !event.lacks_control(),
             figures: snapshot.map(|snapshot| figures(event, snapshot)).unwrap_or_default(),
             policy: self.controls.view(&control),
@@ -261,30 +257,13 @@ impl Desk {
         self.decide(who, event, "policy", based_on, change).await
     }
 
-    /// Pauses, resumes, closes or reopens a sale. A reason belongs to a pause.
-    pub async fn set_state(
-        &self,
-        who: &Operator,
-        event: &Arc<Event>,
-        action: &'static str,
-        state: State,
-        reason: Option<Reason>,
-    ) -> Result<Decided, Error> {
-        let reason = reason.map(Reason::check).transpose()?;
-        let change = move |before: &Control| {
-            // Somebody whose page is old must not undo what another decided since.
-            match (action, before.state) {
-                ("pause" | "resume", State::Closed) => {
-                    return Err(Error::InvalidPolicy(CLOSED.to_owned()));
-                }
-                ("reopen", State::Paused) => {
-                    return Err(Error::InvalidPolicy(PAUSED.to_owned()));
-                }
-                _ => {}
-            }
-            Ok(Control { state, reason, ..before.clone() })
+    /// Pauses, resumes, closes or reopens a sale.
+    pub async fn act(&self, who: &Operator, event: &Arc<Event>, act: Act) -> Result<Decided, Error> {
+        let act = match act {
+            Act::Pause(reason) => Act::Pause(reason.map(Reason::check).transpose()?),
+            act => act,
         };
-        self.decide(who, event, action, None, change).await
+        self.decide(who, event, act.word(), None, move |before: &Control| before.after(act)).await
     }
 
     async fn decide(
@@ -306,12 +285,53 @@ impl Desk {
         Ok(decided)
     }
 
-    /// Ends a place or a pass.
-    pub async fn kick(&self, who: &Operator, lane: &Lane, event: &Event, token: Token) -> Result<(), Error> {
-        // First the entry: what happens is never without one.
-        let place = json!({ "place": token.place().0 });
-        self.note(who, "kick", Some(event.id), None, Some(place)).await?;
-        self.line.leave(lane, event, token).await
+    /// Ends a place or a pass. Returns whether there was one to end: if not, the audit log has nothing to tell.
+    pub async fn kick(&self, who: &Operator, event: &Arc<Event>, token: Token) -> Result<bool, Error> {
+        let entry = Entry {
+            who: who.name.clone(),
+            action: "kick",
+            event: Some(event.id),
+            before: Some(self.standing(event, token).await),
+            after: None,
+        };
+        let (stores, kicked) = (self.stores.clone(), event.clone());
+        let left = self.stores.query(move |conn| {
+            async move {
+                conn.transaction(async |conn| {
+                    db::audit_log::write(conn, &entry).await?;
+                    let mut redis = stores.redis.get().await?;
+                    match stores.scripts.leave(&mut redis, &kicked.keys, token.place()).await? {
+                        Leave::Left => Ok(()),
+                        // The entry is not kept.
+                        Leave::Gone => Err(Error::TokenExpired),
+                    }
+                })
+                .await
+            }
+            .boxed()
+        });
+        let left = left.await;
+        event.own_writes.note(token.place());
+        match left {
+            Ok(()) => Ok(true),
+            Err(Error::TokenExpired) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What a token had, for the audit log. The token itself is nobody else's business.
+    async fn standing(&self, event: &Arc<Event>, token: Token) -> Value {
+        let mut told = json!({ "place": token.place().0 });
+        if let (Ok(snapshot), Some(told)) = (self.views.fresh(event).await, told.as_object_mut()) {
+            let inside = matches!(snapshot.standing(token.place()), Standing::Active { .. });
+            told.insert("status".to_owned(), json!(if inside { "ACTIVE" } else { "WAITING" }));
+            let seats = snapshot.seats.held_by(token.place());
+            if !seats.is_empty() {
+                let seats: Vec<SeatNumber> = seats.into_iter().collect();
+                told.insert("seats".to_owned(), json!(seats));
+            }
+        }
+        told
     }
 
     /// Takes a ticket back for the house, also after the deadline.
@@ -326,6 +346,10 @@ impl Desk {
     /// Tickets by their number, by the number or exact name of their buyer, or by the label of a seat of an event.
     pub async fn find_tickets(&self, wanted: &str, event: Option<EventId>) -> Result<Vec<Found>, Error> {
         let wanted = wanted.trim();
+        // No name or label has them, and PostgreSQL does not take every one.
+        if wanted.chars().any(char::is_control) {
+            return Ok(Vec::new());
+        }
         if let Ok(number) = wanted.parse::<TicketId>() {
             if let Some((ticket, person)) = self.tickets.look_up(number).await? {
                 return Ok(vec![Found { ticket, person }]);
@@ -371,18 +395,6 @@ impl Desk {
         };
         Ok(page.of(rows.into_iter().map(done).collect(), |done: &Done| done.id.to_string()))
     }
-
-    async fn note(
-        &self,
-        who: &Operator,
-        action: &'static str,
-        event: Option<EventId>,
-        before: Option<Value>,
-        after: Option<Value>,
-    ) -> Result<(), Error> {
-        let entry = Entry { who: who.name.clone(), action, event, before, after };
-        self.stores.query(move |conn| async move { db::audit_log::write(conn, &entry).await }.boxed()).await
-    }
 }
 
 fn figures(event: &Event, snapshot: &Snapshot) -> Figures {
@@ -391,6 +403,7 @@ fn figures(event: &Event, snapshot: &Snapshot) -> Figures {
     Figures {
         seats: meta.seats,
         waiting: meta.waiting,
+        absent: meta.absent.min(meta.waiting),
         inside: snapshot.passes.len() as u64,
         held: snapshot.seats.count(SeatState::Held),
         sold: meta.sold,

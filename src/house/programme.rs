@@ -68,7 +68,7 @@ impl Programme {
 
     /// Sets up a concert.
     pub async fn add_concert(&self, who: &Operator, plan: ConcertPlan) -> Result<ConcertId, Error> {
-        plan.check()?;
+        plan.check(Utc::now())?;
         let who = who.name.clone();
         self.noted(move |conn| {
             async move {
@@ -79,7 +79,8 @@ impl Programme {
                     "dates": plan.dates.iter().map(|date| date.starts_at).collect::<Vec<_>>(),
                     "seats": plan.layout.seats().count(),
                 });
-                Ok((concert, Entry { who, action: "add concert", event: None, before: None, after: Some(after) }))
+                let entry = Entry { who, action: "add concert", event: None, before: None, after: Some(after) };
+                Ok((concert, Some(entry)))
             }
             .boxed()
         })
@@ -104,9 +105,13 @@ impl Programme {
                 after.opens_at = change.booking_opens_at.unwrap_or(after.opens_at);
                 after.closes_at = change.booking_closes_at.unwrap_or(after.closes_at);
                 setup::check_concert(&after.title, &after.description, after.opens_at, after.closes_at)?;
+                let (told_before, told_after) = (concert_told(&before), concert_told(&after));
+                if told_before == told_after {
+                    return Ok(((), None));
+                }
                 db::concerts::save(conn, &after).await?;
-                let (before, after) = (Some(concert_told(&before)), Some(concert_told(&after)));
-                Ok(((), Entry { who, action: "change concert", event: None, before, after }))
+                let (before, after) = (Some(told_before), Some(told_after));
+                Ok(((), Some(Entry { who, action: "change concert", event: None, before, after })))
             }
             .boxed()
         })
@@ -131,19 +136,27 @@ impl Programme {
                 after.cancel_until = change.cancel_until.unwrap_or(after.cancel_until);
                 after.one_place_per_person = change.one_place_per_person.unwrap_or(after.one_place_per_person);
                 setup::check_title(&after.title)?;
+                let times = |row: &EventRow| (row.starts_at, row.cancel_until);
+                if let Some(starts_at) = after.starts_at.filter(|_| times(&after) != times(&before)) {
+                    setup::check_date(starts_at, after.cancel_until, Utc::now())?;
+                }
+                let (told_before, told_after) = (event_told(&before), event_told(&after));
+                if told_before == told_after {
+                    return Ok(((), None));
+                }
                 db::events::save(conn, &after).await?;
-                let (before, after) = (Some(event_told(&before)), Some(event_told(&after)));
-                Ok(((), Entry { who, action: "change event", event: Some(event), before, after }))
+                let (before, after) = (Some(told_before), Some(told_after));
+                Ok(((), Some(Entry { who, action: "change event", event: Some(event), before, after })))
             }
             .boxed()
         })
         .await
     }
 
-    /// Makes a change and its entry in the audit log, both or neither. This server sees it at once.
+    /// Makes a change and its entry in the audit log, both or neither. What changes nothing has no entry. This server sees it at once.
     async fn noted<T: Send + 'static>(
         &self,
-        change: impl for<'c> FnOnce(&'c mut Conn) -> BoxFuture<'c, Result<(T, Entry), Error>> + Send + 'static,
+        change: impl for<'c> FnOnce(&'c mut Conn) -> BoxFuture<'c, Result<(T, Option<Entry>), Error>> + Send + 'static,
     ) -> Result<T, Error> {
         let done = self
             .stores
@@ -151,7 +164,9 @@ impl Programme {
                 async move {
                     conn.transaction(async |conn| {
                         let (done, entry) = change(conn).await?;
-                        db::audit_log::write(conn, &entry).await?;
+                        if let Some(entry) = entry {
+                            db::audit_log::write(conn, &entry).await?;
+                        }
                         Ok::<_, Error>(done)
                     })
                     .await

@@ -1,11 +1,11 @@
 //! Setting up what is sold: concerts with their dates and halls, and a few examples.
 
-use chrono::{DateTime, Days, DurationRound, NaiveTime, TimeDelta, Utc};
+use chrono::{DateTime, Datelike, Days, DurationRound, NaiveTime, TimeDelta, Utc};
 use diesel_async::AsyncConnection;
 use serde::Deserialize;
 
 use crate::base::error::Error;
-use crate::base::hall::Layout;
+use crate::base::hall::{BadLayout, Layout};
 use crate::base::ids::ConcertId;
 use crate::store::db;
 use crate::store::db::concerts::{NewConcert, NewDate};
@@ -39,20 +39,85 @@ pub struct DatePlan {
     pub one_place_per_person: bool,
 }
 
+/// Why a concert cannot be set up or changed like this.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum BadPlan {
+    #[error("title is 1 to {LONGEST_TITLE} letters.")]
+    Title,
+    #[error("description is {LONGEST_DESCRIPTION} letters at most.")]
+    Description,
+    #[error("bookingClosesAt is after bookingOpensAt.")]
+    ClosesFirst,
+    #[error("bookingClosesAt is in the future.")]
+    ClosedAlready,
+    #[error("dates is a list of 1 to {MOST_DATES}.")]
+    Dates,
+    #[error("{0} is in the past.")]
+    Past(DateTime<Utc>),
+    #[error("{0} is there twice.")]
+    Twice(DateTime<Utc>),
+    #[error("{0} is before bookingOpensAt.")]
+    BeforeBooking(DateTime<Utc>),
+    #[error("cancelUntil is startsAt or before.")]
+    CancelAfterStart,
+    #[error("{0} is not a year from 2000 to 2999.")]
+    Year(i32),
+    #[error(transparent)]
+    Layout(#[from] BadLayout),
+}
+
+impl From<BadPlan> for Error {
+    fn from(problem: BadPlan) -> Self {
+        Self::InvalidRequest(problem.to_string())
+    }
+}
+
 impl ConcertPlan {
-    pub fn check(&self) -> Result<(), Error> {
+    pub fn check(&self, now: DateTime<Utc>) -> Result<(), BadPlan> {
         check_concert(&self.title, &self.description, self.booking_opens_at, self.booking_closes_at)?;
+        if self.booking_closes_at <= now {
+            return Err(BadPlan::ClosedAlready);
+        }
         if self.dates.is_empty() || self.dates.len() > MOST_DATES {
-            return Err(Error::InvalidRequest(format!("dates is a list of 1 to {MOST_DATES}.")));
+            return Err(BadPlan::Dates);
+        }
+        for (at, date) in self.dates.iter().enumerate() {
+            let starts_at = date.starts_at;
+            check_date(starts_at, date.cancel_until, now)?;
+            if starts_at < self.booking_opens_at {
+                return Err(BadPlan::BeforeBooking(starts_at));
+            }
+            if self.dates.iter().take(at).any(|other| other.starts_at == starts_at) {
+                return Err(BadPlan::Twice(starts_at));
+            }
         }
         Ok(())
     }
 }
 
-pub fn check_title(title: &str) -> Result<(), Error> {
+/// The rules for the times of a date.
+pub fn check_date(
+    starts_at: DateTime<Utc>,
+    cancel_until: Option<DateTime<Utc>>,
+    now: DateTime<Utc>,
+) -> Result<(), BadPlan> {
+    check_year(starts_at)?;
+    if starts_at <= now {
+        return Err(BadPlan::Past(starts_at));
+    }
+    cancel_until.map_or(Ok(()), check_year)?;
+    if cancel_until.is_some_and(|until| until > starts_at) { Err(BadPlan::CancelAfterStart) } else { Ok(()) }
+}
+
+/// Other years are typing errors, and some programs cannot read them.
+fn check_year(time: DateTime<Utc>) -> Result<(), BadPlan> {
+    if (2000..3000).contains(&time.year()) { Ok(()) } else { Err(BadPlan::Year(time.year())) }
+}
+
+pub fn check_title(title: &str) -> Result<(), BadPlan> {
     let length = title.chars().count();
     if title.trim().is_empty() || length > LONGEST_TITLE || title.chars().any(char::is_control) {
-        return Err(Error::InvalidRequest(format!("title is 1 to {LONGEST_TITLE} letters.")));
+        return Err(BadPlan::Title);
     }
     Ok(())
 }
@@ -63,17 +128,16 @@ pub fn check_concert(
     description: &str,
     opens_at: DateTime<Utc>,
     closes_at: DateTime<Utc>,
-) -> Result<(), Error> {
+) -> Result<(), BadPlan> {
     check_title(title)?;
     // PostgreSQL stores no null, and pages show no control characters but line ends and tabs.
     let strange = |letter: char| letter.is_control() && !matches!(letter, '\n' | '\r' | '\t');
     if description.chars().count() > LONGEST_DESCRIPTION || description.chars().any(strange) {
-        return Err(Error::InvalidRequest(format!("description is {LONGEST_DESCRIPTION} letters at most.")));
+        return Err(BadPlan::Description);
     }
-    if closes_at <= opens_at {
-        return Err(Error::InvalidRequest("bookingClosesAt is after bookingOpensAt.".to_owned()));
-    }
-    Ok(())
+    check_year(opens_at)?;
+    check_year(closes_at)?;
+    if closes_at <= opens_at { Err(BadPlan::ClosesFirst) } else { Ok(()) }
 }
 
 /// Makes the default event with this many free seats, if there is no event at all. Returns whether it did.
@@ -84,7 +148,7 @@ pub async fn ensure_default_event(pool: &Pool, seats: u32) -> Result<bool, Error
 
 /// Sets up a concert, all of it or nothing. Running servers learn of it within seconds.
 pub async fn add(pool: &Pool, plan: &ConcertPlan) -> Result<ConcertId, Error> {
-    plan.check()?;
+    plan.check(Utc::now())?;
     pool.get().await?.transaction(async |conn| create(conn, plan).await).await
 }
 
@@ -181,7 +245,7 @@ mod tests {
     #[test]
     fn the_examples_are_valid_plans() {
         for plan in examples(Utc::now()).unwrap() {
-            plan.check().unwrap();
+            plan.check(Utc::now()).unwrap();
         }
     }
 
@@ -191,12 +255,36 @@ mod tests {
             "dates":[{"startsAt":"2027-03-01T10:00:00Z"}],
             "layout":{"sections":[{"name":"R","price":50000,"rows":10,"seatsPerRow":20}]}}"#;
         let plan: ConcertPlan = serde_json::from_str(json).unwrap();
-        assert!(plan.check().is_ok());
-        assert!(ConcertPlan { title: " ".to_owned(), ..plan.clone() }.check().is_err());
-        assert!(ConcertPlan { dates: Vec::new(), ..plan.clone() }.check().is_err());
-        assert!(ConcertPlan { description: "a\u{0}b".to_owned(), ..plan.clone() }.check().is_err());
-        assert!(ConcertPlan { description: "two\r\nlines".to_owned(), ..plan.clone() }.check().is_ok());
-        assert!(ConcertPlan { booking_closes_at: plan.booking_opens_at, ..plan }.check().is_err());
+        let now = "2026-06-01T10:00:00Z".parse().unwrap();
+        let check = |change: &dyn Fn(&mut ConcertPlan)| {
+            let mut plan = plan.clone();
+            change(&mut plan);
+            plan.check(now)
+        };
+        let time = |text: &str| text.parse::<DateTime<Utc>>().unwrap();
+        let (start, past) = (time("2027-03-01T10:00:00Z"), time("2026-05-01T10:00:00Z"));
+        assert_eq!(check(&|_| {}), Ok(()));
+        assert_eq!(check(&|plan| plan.description = "two\r\nlines".to_owned()), Ok(()));
+        assert_eq!(check(&|plan| plan.title = " ".to_owned()), Err(BadPlan::Title));
+        assert_eq!(check(&|plan| plan.description = "a\u{0}b".to_owned()), Err(BadPlan::Description));
+        assert_eq!(check(&|plan| plan.booking_closes_at = plan.booking_opens_at), Err(BadPlan::ClosesFirst));
+        let over = |plan: &mut ConcertPlan| {
+            (plan.booking_opens_at, plan.booking_closes_at) = (past, past + TimeDelta::days(1));
+        };
+        assert_eq!(check(&over), Err(BadPlan::ClosedAlready));
+        assert_eq!(check(&|plan| plan.dates.clear()), Err(BadPlan::Dates));
+        assert_eq!(check(&|plan| plan.dates[0].starts_at = past), Err(BadPlan::Past(past)));
+        assert_eq!(check(&|plan| plan.dates.push(plan.dates[0].clone())), Err(BadPlan::Twice(start)));
+        let early = time("2026-12-31T10:00:00Z");
+        assert_eq!(check(&|plan| plan.dates[0].starts_at = early), Err(BadPlan::BeforeBooking(early)));
+        let late = start + TimeDelta::seconds(1);
+        assert_eq!(check(&|plan| plan.dates[0].cancel_until = Some(late)), Err(BadPlan::CancelAfterStart));
+        assert_eq!(check(&|plan| plan.dates[0].cancel_until = Some(start)), Ok(()));
+        for year in [-1, 0, 1999, 3000, 99_999] {
+            let strange = start.with_year(year).unwrap();
+            assert_eq!(check(&|plan| plan.dates[0].starts_at = strange), Err(BadPlan::Year(year)));
+            assert_eq!(check(&|plan| plan.booking_opens_at = strange), Err(BadPlan::Year(year)));
+        }
     }
 
     proptest! {
@@ -209,12 +297,16 @@ mod tests {
             dates in 0..120_usize,
         ) {
             let time = |ms| DateTime::from_timestamp_millis(ms).unwrap_or_default();
-            let date = DatePlan { starts_at: time(closes), cancel_until: None, one_place_per_person: false };
+            let date = |at: usize| DatePlan {
+                starts_at: time(closes + at as i64),
+                cancel_until: None,
+                one_place_per_person: false,
+            };
             let layout = Layout::free(10).unwrap();
             let (booking_opens_at, booking_closes_at) = (time(opens), time(closes));
-            let dates = vec![date; dates];
+            let dates = (0..dates).map(date).collect();
             let plan = ConcertPlan { title, description, booking_opens_at, booking_closes_at, dates, layout };
-            if plan.check().is_ok() {
+            if plan.check(DateTime::default()).is_ok() {
                 prop_assert!((1..=LONGEST_TITLE).contains(&plan.title.chars().count()) && !plan.title.trim().is_empty());
                 prop_assert!(!plan.title.contains('\0') && !plan.description.contains('\0'));
                 prop_assert!(plan.booking_opens_at < plan.booking_closes_at);

@@ -99,7 +99,7 @@ async fn insert(pool: &Pool, asked: &[NewOrder]) -> Vec<Result<Sold, Error>> {
     }
     let mut conn = match pool.get().await {
         Ok(conn) => conn,
-        Err(error) => return for_all(error.into()),
+        Err(error) => return for_all(error),
     };
     match sell::sell(&mut conn, asked).await {
         Ok(outcomes) => outcomes.into_iter().map(Ok).collect(),

@@ -81,8 +81,7 @@ pub async fn after_restore_parts(parts: &Parts, mut out: impl Write) -> Result<(
         let known_end = reads::block_end(&mut redis, &event.keys).await?.unwrap_or(0);
         // What Redis called sold and the backup does not know: these buyers have to be told.
         describe(&event, &parts.settler.differences(&event).await?, &mut out)?;
-        let from =
-            db::events::begin_anew(&mut parts.stores.db.get().await.map_err(Error::from)?, event.id, known_end).await?;
+        let from = db::events::begin_anew(&mut parts.stores.db.get().await?, event.id, known_end).await?;
         if !parts.stores.scripts.forget(&mut redis, &event.keys, from).await? {
             return Err(Failure::ServersRun(event.id));
         }

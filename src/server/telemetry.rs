@@ -1,14 +1,19 @@
 //! Logs: readable in a terminal, JSON on request. Tokens and secrets never reach them in full.
 
 use std::io::IsTerminal;
+use std::time::Instant;
 
 use tracing::field::{Field, Visit};
+use tracing::level_filters::LevelFilter;
+use tracing::span::{Attributes, Id};
 use tracing::{Event, Level, Subscriber};
-use tracing_subscriber::filter::ParseError;
+use tracing_subscriber::filter::{ParseError, filter_fn};
 use tracing_subscriber::layer::{Context, SubscriberExt};
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, fmt};
 
+use crate::base::metrics::observe_query;
 use crate::base::recent::RECENT;
 use crate::server::config::LogFormat;
 
@@ -16,16 +21,51 @@ use crate::server::config::LogFormat;
 /// the web server logs an error for each request that is not HTTP, of which a stranger could send any number.
 const ALWAYS: &str = "tokio_postgres=info,actix_server=warn,actix_http::h1::dispatcher=off";
 
+/// Where the functions are that query the database: each has a span of its own.
+const QUERIES: &str = "zticket::store::db";
+
 pub fn start(filter: &str, format: LogFormat) -> Result<(), ParseError> {
     let lines = fmt::layer().with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal());
     let lines = match format {
         LogFormat::Text => lines.with_target(false).boxed(),
         LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
-    let filter = EnvFilter::try_new(format!("{filter},{ALWAYS}"))?;
+    let lines = lines.with_filter(EnvFilter::try_new(format!("{filter},{ALWAYS}"))?);
     // A second start in one process, as in tests, keeps the first logger.
-    let _ = tracing_subscriber::registry().with(filter).with(lines).with(KeepTroubles).try_init();
+    let _ = tracing_subscriber::registry()
+        .with(lines)
+        .with(KeepTroubles.with_filter(LevelFilter::WARN))
+        .with(timed())
+        .try_init();
     Ok(())
+}
+
+/// Times the spans of queries.
+fn timed<S: Subscriber + for<'a> LookupSpan<'a>>() -> impl Layer<S> {
+    let queries = filter_fn(|metadata| metadata.is_span() && metadata.target().starts_with(QUERIES));
+    TimeQueries.with_filter(queries.with_max_level_hint(LevelFilter::DEBUG))
+}
+
+struct TimeQueries;
+
+/// When a span began.
+struct Began(Instant);
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for TimeQueries {
+    fn on_new_span(&self, _: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        if let Some(span) = context.span(id) {
+            span.extensions_mut().insert(Began(Instant::now()));
+        }
+    }
+
+    fn on_close(&self, id: Id, context: Context<'_, S>) {
+        let Some(span) = context.span(&id) else { return };
+        if let Some(Began(began)) = span.extensions().get() {
+            let metadata = span.metadata();
+            let file = metadata.target().rsplit("::").next().unwrap_or_default();
+            observe_query(&format!("{file}.{}", metadata.name()), began.elapsed());
+        }
+    }
 }
 
 /// Keeps warnings and errors for the console.

@@ -6,6 +6,7 @@ pub mod redis;
 
 use std::sync::Arc;
 
+use deadpool_redis::Status;
 use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
@@ -51,9 +52,10 @@ impl Stores {
         scripts: Scripts,
         metrics: Arc<Metrics>,
     ) -> Result<Self, Error> {
-        let db = db::pool::pool(database_url, DB_CONNECTIONS)?;
+        let waits = |pool: &str| metrics.pool_wait_seconds.with_label_values(&[pool]);
+        let db = db::pool::pool(database_url, DB_CONNECTIONS)?.timed(waits("postgres"));
         let address = Address::parse(redis_url)?;
-        let redis = links::pool(&address)?;
+        let redis = links::pool(&address)?.timed(waits("redis"));
         links::check(&redis).await?;
         scripts.load(&mut redis.get().await?).await?;
         Ok(Self {
@@ -118,6 +120,12 @@ impl Access {
     /// A connection to Redis for one of this many web workers.
     pub fn lane(&self, workers: usize) -> Result<Lane, Error> {
         Lane::new(&self.0.address, MOST_CALLS.div_ceil(workers))
+    }
+
+    /// The pools of connections that have a limit, by name.
+    pub fn pools(&self) -> Vec<(&'static str, Status)> {
+        let redis = self.0.redis.status().map(|status| ("redis", status));
+        [("postgres", self.0.db.status())].into_iter().chain(redis).collect()
     }
 
     /// How PostgreSQL is, in a few words.

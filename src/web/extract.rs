@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use actix_web::dev::Payload;
 use actix_web::error::JsonPayloadError;
-use actix_web::http::header::{AUTHORIZATION, HeaderValue};
+use actix_web::http::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderValue, TRANSFER_ENCODING};
 use actix_web::rt::time::timeout;
 use actix_web::web::{Data, Json, Query};
 use actix_web::{FromRequest, HttpRequest};
@@ -120,6 +120,12 @@ pub struct Part<T>(pub T);
 
 /// A JSON body.
 pub struct Body<T>(pub T);
+
+/// The same, or nothing.
+pub struct MaybeBody<T>(pub T);
+
+/// The second only after the first: who may not act is told so, whatever the body is.
+pub struct Then<A, B>(pub A, pub B);
 
 macro_rules! extract {
     ($name:ty, |$request:ident| $body:expr) => {
@@ -282,6 +288,35 @@ impl<T: DeserializeOwned + 'static> FromRequest for Body<T> {
     }
 }
 
+impl<T: DeserializeOwned + Default + 'static> FromRequest for MaybeBody<T> {
+    type Error = actix_web::Error;
+    type Future = LocalBoxFuture<'static, Result<Self, actix_web::Error>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let headers = request.headers();
+        let length = headers.get(CONTENT_LENGTH).map(HeaderValue::as_bytes);
+        if length == Some(b"0") || length.is_none() && !headers.contains_key(TRANSFER_ENCODING) {
+            return Box::pin(ready(Ok(Self(T::default()))));
+        }
+        let body = Body::<T>::from_request(request, payload);
+        Box::pin(async move { body.await.map(|Body(body)| Self(body)) })
+    }
+}
+
+impl<A: FromRequest + 'static, B: FromRequest + 'static> FromRequest for Then<A, B> {
+    type Error = actix_web::Error;
+    type Future = LocalBoxFuture<'static, Result<Self, actix_web::Error>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let (request, mut payload) = (request.clone(), payload.take());
+        Box::pin(async move {
+            let first = A::from_request(&request, &mut Payload::None).await.map_err(Into::into)?;
+            let second = B::from_request(&request, &mut payload).await.map_err(Into::into)?;
+            Ok(Self(first, second))
+        })
+    }
+}
+
 /// Cuts off a body that arrives too slowly: the web server itself only watches the head.
 pub fn in_time<F: Future>(request: &HttpRequest, body: F) -> impl Future<Output = Result<F::Output, Error>> + use<F> {
     let time = site(request).map(|site| site.settings.request_time);
@@ -296,7 +331,11 @@ pub fn bad_body(error: &JsonPayloadError) -> Error {
             Error::InvalidRequest("Send JSON, with Content-Type: application/json.".to_owned())
         }
         JsonPayloadError::Deserialize(error) if error.is_data() => {
-            Error::InvalidRequest("The JSON lacks a field or has one of the wrong kind.".to_owned())
+            let text = error.to_string();
+            // What is wrong with a hall is said by us.
+            let ours = text.starts_with("layout: ").then(|| text.rsplit_once(" at line ")).flatten();
+            let said = ours.map_or("The JSON lacks a field or has one of the wrong kind", |(problem, _)| problem);
+            Error::InvalidRequest(format!("{said}."))
         }
         _ => Error::InvalidRequest("The body is not valid JSON.".to_owned()),
     }

@@ -7,6 +7,7 @@ pub mod chunked;
 pub mod client;
 pub mod error;
 pub mod extract;
+pub mod gauges;
 pub mod gzip;
 pub mod limits;
 pub mod management;

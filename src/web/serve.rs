@@ -1,7 +1,6 @@
 //! The web servers: pages and API on one address, health and metrics on another.
 
 use std::net::TcpListener;
-use std::num::NonZeroUsize;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,6 +11,7 @@ use actix_web::web::{self, Data};
 use actix_web::{App, HttpServer, ResponseError};
 
 use crate::base::error::Error;
+use crate::base::machine;
 use crate::web::measured::Measured;
 use crate::web::route::{get, not_found, path};
 use crate::web::site::{Site, Worker};
@@ -25,20 +25,17 @@ const UNREAD_TIME: Duration = Duration::from_secs(30);
 /// How long accepted requests get to finish when the server stops.
 const STOP_SECONDS: u64 = 20;
 
-/// How many web workers a server has.
-fn workers() -> usize {
-    std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
-}
-
 /// Pages and API.
 pub fn serve(site: Arc<Site>, listener: TcpListener) -> Result<Server, Error> {
     let (request_time, most) = (site.settings.request_time, site.settings.max_connections);
-    let workers = workers();
+    // One for each processor.
+    let workers = machine::processor_count();
     cut_off_unread(&listener);
     let server = HttpServer::new(move || {
         let worker = Worker::new(site.clone(), workers);
         let stopping = Rc::new(site.stopping.subscribe());
         let metrics = site.metrics.clone();
+        site.workers.join(|worker| metrics.worker_lag_seconds.with_label_values(&[worker]));
         let unknown = Rc::new(Measured::new(&metrics, "none".to_owned()));
         App::new()
             .wrap_fn(move |mut request, service| {
@@ -104,11 +101,16 @@ async fn livez() -> &'static str {
 /// Health and metrics, on an address of their own.
 pub fn serve_management(site: Arc<Site>, listener: TcpListener) -> Result<Server, Error> {
     let server = HttpServer::new(move || {
-        let metrics = &site.metrics;
+        let page = |pattern: &str| path(&site.metrics, "", pattern, "GET, HEAD");
         App::new()
             .app_data(Data::from(site.clone()))
-            .service(path(metrics, "", "/actuator/health", "GET, HEAD").route(get().to(management::health)))
-            .service(path(metrics, "", "/actuator/prometheus", "GET, HEAD").route(get().to(management::prometheus)))
+            .service(page("/actuator/health").route(get().to(management::health)))
+            .service(page("/actuator/health/liveness").route(get().to(management::liveness)))
+            .service(page("/actuator/health/readiness").route(get().to(management::readiness)))
+            .service(page("/actuator/info").route(get().to(management::info)))
+            .service(page("/actuator/prometheus").route(get().to(management::prometheus)))
+            .service(page("/actuator/metrics").route(get().to(management::names)))
+            .service(page("/actuator/metrics/{name}").route(get().to(management::one)))
             .default_service(web::to(not_found))
     })
     .workers(1)

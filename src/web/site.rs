@@ -25,6 +25,7 @@ use crate::sale::tickets::Tickets;
 use crate::sale::views::Views;
 use crate::store::Access;
 use crate::store::redis::lane::Lane;
+use crate::web::gauges::Workers;
 use crate::web::limits::Limits;
 use crate::web::seat_maps::SeatMaps;
 
@@ -33,6 +34,7 @@ pub struct Site {
     pub stores: Access,
     pub metrics: Arc<Metrics>,
     pub scrape: Scrape,
+    pub workers: Workers,
     pub catalogue: Arc<Catalogue>,
     pub views: Arc<Views>,
     pub entry: Entry,

@@ -48,7 +48,7 @@ async fn a_sale_is_shown_with_its_figures_and_settings() {
     assert_eq!(status, 200, "{sale}");
     let figures = &sale["figures"];
     let expected = json!({
-        "seats": 30, "waiting": 1, "inside": 1, "held": 1, "sold": 2, "left": 28, "available": 27, "revenue": 80_000,
+        "seats": 30, "waiting": 1, "absent": 0, "inside": 1, "held": 1, "sold": 2, "left": 28, "available": 27, "revenue": 80_000,
         "entered": 3, "admitted": 2, "swept": 0, "gaveUp": 0, "overdue": 0, "refused": {},
     });
     assert_eq!(figures, &expected);
@@ -227,8 +227,83 @@ async fn a_kicked_visitor_loses_place_pass_and_seats() {
         assert_eq!(admin(&app, Method::POST, "/events/1/kick", json!({ "uuid": wrong })).await.0, 404);
     }
     let (_, log) = admin(&app, Method::GET, "/audit?event=1", Value::Null).await;
-    assert_eq!(log["items"][0]["after"], json!({ "place": waiting.place().0 }), "a token is nobody else's business");
-    assert!(!log.to_string().contains(&waiting.0));
+    let before = |at: usize| &log["items"][at]["before"];
+    assert_eq!(before(0), &json!({ "place": waiting.place().0, "status": "WAITING" }));
+    assert_eq!(before(1), &json!({ "place": inside.place().0, "status": "ACTIVE", "seats": [3] }));
+    assert!(!log.to_string().contains(&waiting.0), "a token is nobody else's business");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kick_that_ends_nothing_is_not_in_the_audit_log() {
+    let redis = single_redis().await;
+    let app = TestApp::start_on(redis, Background::ByHand, |config| config.admin_token = Some(TOKEN.to_owned())).await;
+    let visitor = app.enter().await;
+    let kick = async || admin(&app, Method::POST, "/events/1/kick", json!({ "uuid": visitor.0 })).await.0.as_u16();
+    Refusal::NoReplicas.begin(&app.redis).await.unwrap();
+    assert_eq!(kick().await, 503);
+    Refusal::NoReplicas.end(&app.redis).await.unwrap();
+    app.look().await;
+    assert_eq!(app.status(&visitor).await.1["status"], "WAITING");
+    let entries = "SELECT count(*) AS n FROM audit_log";
+    assert_eq!(app.db.number(entries).await.unwrap(), 0);
+    assert_eq!((kick().await, kick().await), (204, 204), "doing it again is fine");
+    assert_eq!(app.db.number(entries).await.unwrap(), 1);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pause_needs_no_body_and_outlasts_a_close() {
+    let app = app(Background::ByHand).await;
+    let post = async |action: &str, body: Option<Value>| {
+        let request = app.request(Method::POST, &format!("/api/admin/events/1/{action}")).bearer_auth(TOKEN);
+        let (status, sale) = answer(if let Some(body) = body { request.json(&body) } else { request }).await;
+        assert_eq!(status, 200, "{sale}");
+        (sale["state"].clone(), sale["reason"].clone())
+    };
+    assert_eq!(post("pause", None).await, (json!("PAUSED"), Value::Null));
+    let reason = json!({ "ko": "잠시만요.", "en": "One moment." });
+    post("pause", Some(json!({ "reason": reason }))).await;
+    assert_eq!(post("close", None).await, (json!("CLOSED"), Value::Null));
+    assert_eq!(post("reopen", None).await, (json!("PAUSED"), reason));
+    assert_eq!(post("resume", None).await, (json!("OPEN"), Value::Null));
+    post("close", None).await;
+    assert_eq!(post("reopen", None).await, (json!("OPEN"), Value::Null));
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_concert_that_cannot_be_is_refused_with_its_problem() {
+    let app = app(Background::ByHand).await;
+    let refused = async |change: &dyn Fn(&mut Value)| {
+        let mut plan = plan();
+        change(&mut plan);
+        let (status, body) = admin(&app, Method::POST, "/concerts", plan).await;
+        assert_eq!((status.as_u16(), &body["code"]), (400, &json!("INVALID_REQUEST")), "{body}");
+        body["message"].as_str().unwrap().to_owned()
+    };
+    let section = |plan: &mut Value, name: &str, rows: Value| {
+        plan["layout"]["sections"][1] = json!({ "name": name, "price": 1, "rows": rows });
+    };
+    assert_eq!(refused(&|plan| section(plan, "R", json!([1]))).await, "layout: two sections are called \"R\".");
+    assert!(refused(&|plan| section(plan, "A-B", json!([1]))).await.contains("is no name of a section"));
+    assert!(refused(&|plan| section(plan, "S", json!([501]))).await.contains("rows of 1 to 500 seats"));
+    assert!(refused(&|plan| section(plan, "S", json!("x"))).await.starts_with("The JSON lacks a field"));
+    let date = |plan: &Value| plan["dates"][0].clone();
+    assert!(refused(&|plan| plan["dates"] = json!([date(plan), date(plan)])).await.contains("twice"));
+    assert!(refused(&|plan| plan["dates"][0]["startsAt"] = json!("+99999-12-31T23:59:59Z")).await.contains("99999"));
+    assert!(
+        refused(&|plan| plan["dates"][0]["cancelUntil"] = json!("2999-01-01T00:00:00Z")).await.contains("cancelUntil")
+    );
+
+    let event = app.priced_event().await;
+    let path = format!("/events/{event}");
+    for change in [json!({ "startsAt": "2021-01-01T00:00:00Z" }), json!({ "cancelUntil": "2999-01-01T00:00:00Z" })] {
+        assert_eq!(admin(&app, Method::PATCH, &path, change.clone()).await.0, 400, "{change}");
+    }
+    let entries = app.db.number("SELECT count(*) AS n FROM audit_log").await.unwrap();
+    assert_eq!(admin(&app, Method::PATCH, &path, json!({})).await.0, 200);
+    assert_eq!(app.db.number("SELECT count(*) AS n FROM audit_log").await.unwrap(), entries, "nothing changed");
     app.finish().await;
 }
 
@@ -339,7 +414,9 @@ async fn every_route_takes_its_role_and_nobody_else() {
         let (status, _) = call(&app, "zto_wrong", method.clone(), path, json!({})).await;
         assert_eq!(status, 401, "{method} {path}");
         for (role, key) in &keys {
-            let (status, body) = call(&app, key, method.clone(), path, json!({})).await;
+            // What changes nothing leaves no entry.
+            let change = if path == "/events/1" { json!({ "title": role.word() }) } else { json!({}) };
+            let (status, body) = call(&app, key, method.clone(), path, change).await;
             let rank = |role: &Role| [Role::Viewer, Role::Operator, Role::Admin].iter().position(|known| known == role);
             let may = rank(role).is_some_and(|own| Some(own) >= rank(&needed));
             assert_eq!(status == StatusCode::FORBIDDEN, !may, "{role}: {method} {path}: {body}");

@@ -193,6 +193,12 @@ async fn settings_are_changed_one_by_one_and_refusals_keep_what_was_typed() {
         let refused = browser.post("/admin/events/1/policy", &rule).await;
         assert!(refused.status == 422 && refused.text.contains("A pass has to last at least as long"), "{what}");
     }
+    for lacking in ["version", "what", "batch"] {
+        let form: Vec<_> = form("500", "1", "save").into_iter().filter(|(name, _)| *name != lacking).collect();
+        assert_eq!(browser.post("/admin/events/1/policy", &form).await.status, 400, "{lacking}");
+    }
+    assert_eq!(browser.post("/admin/events/1/policy", &[]).await.status, 400);
+    assert_eq!(sale(&app).await["policy"]["maxActive"], 400);
     browser.cookie += "; zt_lang=ko";
     let refused = browser.post("/admin/events/1/policy", &rule).await;
     assert!(refused.status == 422 && refused.text.contains("입장 유지 시간은"), "{}", refused.text);
@@ -218,7 +224,10 @@ async fn a_change_in_the_console_is_in_force_on_every_server_within_a_second() {
     assert_eq!(status_there(1).await, "WAITING");
     let mut browser = Browser::signed_in(&app, TOKEN).await;
     let began = Instant::now();
-    browser.post("/admin/events/1/policy", &[("maxActive", "2"), ("version", "0"), ("what", "save")]).await;
+    let rest = [("batch", "200"), ("intervalMs", "20"), ("activeTtlSeconds", "300"), ("holdTtlSeconds", "300")];
+    let more = [("queueTtlSeconds", "180"), ("maxQueue", "0"), ("seatsPerPass", "4")];
+    let own = [("maxActive", "2"), ("version", "0"), ("what", "save")];
+    browser.post("/admin/events/1/policy", &[&rest[..], &more, &own].concat()).await;
     eventually("the other server lets one more in", async || (status_there(1).await == "ACTIVE").then_some(())).await;
     let took = began.elapsed();
     assert!(took < Duration::from_secs(1), "{took:?}");
@@ -241,6 +250,8 @@ async fn figures_hall_and_audit_log_are_on_the_page_of_a_sale() {
     let kicked = browser.post("/admin/events/1/kick", &[("uuid", &waiting.0)]).await;
     assert_eq!(kicked.to.as_deref(), Some("/admin/events/1?done=now"));
     assert_eq!(app.status(&waiting).await.0, 410);
+    let over = browser.post("/admin/events/1/kick", &[("uuid", &waiting.0)]).await;
+    assert!(over.status == 422 && over.text.contains("over already"), "{}", over.text);
     let wrong = browser.post("/admin/events/1/kick", &[("uuid", "made up")]).await;
     assert!(wrong.status == 422 && wrong.text.contains("no token of this event") && wrong.text.contains("made up"));
     let page = browser.get("/admin/events/1").await.text;
@@ -277,7 +288,9 @@ async fn a_ticket_is_found_by_number_buyer_name_or_seat_and_cancelled_with_a_rea
         let page = browser.get(&format!("/admin/tickets?wanted={wanted}")).await;
         assert!(page.text.contains(ticket) && page.text.contains("R-A10"), "{wanted}");
     }
-    for nothing in ["R-A10", "Yoon", "r-a99&event=2", "r-a1&event=99", "00000000-0000-7000-8000-000000000000", ""] {
+    for nothing in
+        ["R-A10", "Yoon", "a%00b", "r-a99&event=2", "r-a1&event=99", "00000000-0000-7000-8000-000000000000", ""]
+    {
         let page = browser.get(&format!("/admin/tickets?wanted={nothing}")).await;
         assert!(page.status == 200 && page.text.contains("No ticket was found"), "{nothing}");
     }
@@ -318,15 +331,23 @@ async fn a_concert_is_previewed_and_set_up_from_a_form() {
     assert!(preview.status == 200 && preview.text.contains("48 seats") && preview.text.contains("Night &lt;Train&gt;"));
     for (dates, hall, says) in [
         ("tomorrow", hall, "Write times as"),
-        ("", hall, "dates is a list"),
+        ("", hall, "Give 1 to 100 dates"),
+        ("2021-03-01 19:30", hall, "in the past: 2021-03-01 19:30"),
+        ("2035-03-01 19:30\n2035-03-01 19:30", hall, "there twice"),
         (dates, "R, 1", "Line 1 of the hall"),
         (dates, "R, 1, 0", "rows of 1 to"),
-        (dates, "R, 1, 5\nR, 2, 5", "two sections"),
+        (dates, "R, 1, 5\nR, 2, 5", "Two sections"),
     ] {
         let refused = browser.post(path, &form(dates, hall, "create")).await;
         assert!(refused.status == 422 && refused.text.contains(says), "{says}: {}", refused.text);
         assert!(refused.text.contains("Night &lt;Train&gt;"), "typed text stays");
     }
+    let early = browser.post(path, &form("2021-03-01 19:30", hall, "preview")).await;
+    assert!(early.status == 422 && early.text.contains("in the past"), "a preview says so too");
+    assert_eq!(browser.post(path, &form(dates, hall, "")).await.status, 400);
+    let mut korean = Browser { cookie: browser.cookie.clone() + "; zt_lang=ko", ..Browser::new(&app) };
+    let refused = korean.post(path, &form(dates, "R, 1, 5\nR, 2, 5", "create")).await;
+    assert!(refused.status == 422 && refused.text.contains("R 구역이 두 번 있습니다"), "{}", refused.text);
     let made = browser.post(path, &form(dates, hall, "create")).await;
     assert!(made.to.as_deref().is_some_and(|to| to.starts_with("/concerts/")), "{}", made.text);
     let concert = answer(app.request(Method::GET, &format!("/api{}", made.to.unwrap()))).await.1;

@@ -4,6 +4,7 @@ use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 use diesel_async::RunQueryDsl;
 use serde_json::Value;
+use tracing::instrument;
 
 use crate::base::error::Error;
 use crate::base::ids::EventId;
@@ -32,6 +33,7 @@ pub struct EntryRow {
     pub after: Option<Value>,
 }
 
+#[instrument(level = "debug", skip_all)]
 pub async fn write(conn: &mut Conn, entry: &Entry) -> Result<(), Error> {
     let values = (
         audit_log::who.eq(&entry.who),
@@ -45,6 +47,7 @@ pub async fn write(conn: &mut Conn, entry: &Entry) -> Result<(), Error> {
 }
 
 /// Newest first, starting before `cursor`; of one event, or of all.
+#[instrument(level = "debug", skip_all)]
 pub async fn read(conn: &mut Conn, event: Option<EventId>, cursor: i64, most: i64) -> Result<Vec<EntryRow>, Error> {
     let entries = audit_log::table
         .filter(audit_log::id.lt(cursor))

@@ -5,6 +5,7 @@ use diesel::prelude::*;
 use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::sql_types::{Array, BigInt, Integer, Uuid as SqlUuid};
 use diesel_async::RunQueryDsl;
+use tracing::instrument;
 use uuid::Uuid;
 
 use crate::base::error::Error;
@@ -46,6 +47,7 @@ fn change(seat: i32, version: i64, status: &str, place: i64) -> Option<SeatChang
 }
 
 /// Oldest first, so that nothing waits forever, and the seats of an order together. Returns also whether there may be more.
+#[instrument(level = "debug", skip_all)]
 pub async fn unsettled(conn: &mut Conn, except: &[EventId], most: usize) -> Result<(Vec<Unsettled>, bool), Error> {
     let except: Vec<i32> = except.iter().map(|event| event.db()).collect();
     type Row = (Uuid, Uuid, i32, i32, i64, String, i64);
@@ -76,6 +78,7 @@ pub async fn unsettled(conn: &mut Conn, except: &[EventId], most: usize) -> Resu
 }
 
 /// Records that Redis knows exactly these changes.
+#[instrument(level = "debug", skip_all)]
 pub async fn mark_settled(conn: &mut Conn, settled: &[Unsettled]) -> Result<(), Error> {
     let (ids, versions) = settled.iter().map(|one| (one.ticket.0, one.change.version)).unzip();
     MarkSettled { ids, versions }.execute(conn).await?;
@@ -101,6 +104,7 @@ impl QueryFragment<Pg> for MarkSettled {
 }
 
 /// The latest change of every seat of an event that was ever sold.
+#[instrument(level = "debug", skip_all)]
 pub async fn latest(conn: &mut Conn, event: EventId) -> Result<Vec<SeatChange>, Error> {
     // A server of an earlier version sold without noting the place.
     let buyer = "coalesce(s.place, (SELECT o.place FROM tickets t JOIN orders o ON o.id = t.order_id
@@ -122,6 +126,7 @@ pub async fn latest(conn: &mut Conn, event: EventId) -> Result<Vec<SeatChange>, 
 
 /// Gives a seat a later version, and its ticket if it is sold. `false`: somebody changed the seat since. Locks the ticket
 /// before the seat, as a cancel does.
+#[instrument(level = "debug", skip_all)]
 pub async fn raise(conn: &mut Conn, event: EventId, seen: &SeatChange, version: i64) -> Result<bool, Error> {
     let raised = diesel::sql_query(
         "WITH ticket AS (
@@ -152,6 +157,7 @@ struct SeatRow {
 }
 
 /// Places from this one on that bought: they have had their turn.
+#[instrument(level = "debug", skip_all)]
 pub async fn buyers(conn: &mut Conn, event: EventId, from: i64) -> Result<Vec<Place>, Error> {
     let places: Vec<i64> = orders::table
         .filter(orders::event_id.eq(event.db()).and(orders::place.ge(from)))

@@ -4,6 +4,7 @@ use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 use diesel::sql_types::{Array, Integer};
 use diesel_async::RunQueryDsl;
+use tracing::instrument;
 
 use crate::base::error::Error;
 use crate::base::ids::ConcertId;
@@ -39,35 +40,42 @@ pub struct NewDate<'a> {
     pub one_place_per_person: bool,
 }
 
+#[instrument(level = "debug", skip_all)]
 pub async fn all(conn: &mut Conn) -> Result<Vec<ConcertRow>, Error> {
     Ok(concerts::table.select(ConcertRow::as_select()).order(concerts::id).load(conn).await?)
 }
 
 /// One concert, and until the transaction ends nobody else changes it.
+#[instrument(level = "debug", skip_all)]
 pub async fn find_alone(conn: &mut Conn, id: ConcertId) -> Result<Option<ConcertRow>, Error> {
     let found = concerts::table.find(id.0).select(ConcertRow::as_select()).for_no_key_update().first(conn).await;
     Ok(found.optional()?)
 }
 
+#[instrument(level = "debug", skip_all)]
 pub async fn save(conn: &mut Conn, concert: &ConcertRow) -> Result<(), Error> {
     diesel::update(concerts::table.find(concert.id)).set(concert).execute(conn).await?;
     Ok(())
 }
 
+#[instrument(level = "debug", skip_all)]
 pub async fn any(conn: &mut Conn) -> Result<bool, Error> {
     Ok(diesel::select(diesel::dsl::exists(concerts::table.select(concerts::id))).get_result(conn).await?)
 }
 
+#[instrument(level = "debug", skip_all)]
 pub async fn create(conn: &mut Conn, concert: &NewConcert<'_>) -> Result<ConcertId, Error> {
     let id = diesel::insert_into(concerts::table).values(concert).returning(concerts::id).get_result(conn).await?;
     Ok(ConcertId(id))
 }
 
+#[instrument(level = "debug", skip_all)]
 pub async fn create_date(conn: &mut Conn, date: &NewDate<'_>) -> Result<i32, Error> {
     Ok(diesel::insert_into(events::table).values(date).returning(events::id).get_result(conn).await?)
 }
 
 /// Records when the last seat was sold, for each of these concerts that is sold out for the first time.
+#[instrument(level = "debug", skip_all)]
 pub async fn note_sold_out(conn: &mut Conn, concerts: &[ConcertId]) -> Result<usize, Error> {
     Ok(diesel::sql_query(
         "UPDATE concerts c SET sold_out_at = (

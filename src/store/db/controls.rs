@@ -2,6 +2,7 @@
 
 use diesel::prelude::*;
 use diesel_async::RunQueryDsl;
+use tracing::instrument;
 
 use crate::base::control::{Control, Reason, State};
 use crate::base::error::Error;
@@ -17,6 +18,7 @@ struct Row {
     state: String,
     reason: String,
     settings: serde_json::Value,
+    was_paused: bool,
 }
 
 impl Row {
@@ -27,29 +29,34 @@ impl Row {
                 .ok_or_else(|| Error::Internal(format!("a control has state {:?}", self.state)))?,
             reason: Reason::from_text(&self.reason),
             overrides: serde_json::from_value(self.settings).map_err(Error::internal)?,
+            was_paused: self.was_paused,
         })
     }
 }
 
 /// Of every event that operators decided something about.
+#[instrument(level = "debug", skip_all)]
 pub async fn all(conn: &mut Conn) -> Result<Vec<(EventId, Control)>, Error> {
     let rows: Vec<Row> = controls::table.select(Row::as_select()).load(conn).await?;
     let known = rows.into_iter().filter_map(|row| Some((EventId::try_from(row.event_id).ok()?, row)));
     known.map(|(event, row)| Ok((event, row.control()?))).collect()
 }
 
+#[instrument(level = "debug", skip_all)]
 pub async fn find(conn: &mut Conn, event: EventId) -> Result<Control, Error> {
     let row = controls::table.find(event.db()).select(Row::as_select()).first(conn).await.optional()?;
     row.map_or_else(|| Ok(Control::default()), Row::control)
 }
 
 /// The same, and until the transaction ends nobody else decides.
+#[instrument(level = "debug", skip_all)]
 pub async fn find_alone(conn: &mut Conn, event: EventId) -> Result<Control, Error> {
     let locked = events::table.find(event.db()).select(events::id).for_no_key_update();
     locked.first::<i32>(conn).await.optional()?.ok_or(Error::EventNotFound)?;
     find(conn, event).await
 }
 
+#[instrument(level = "debug", skip_all)]
 pub async fn save(conn: &mut Conn, event: EventId, control: &Control) -> Result<(), Error> {
     let row = Row {
         event_id: event.db(),
@@ -57,6 +64,7 @@ pub async fn save(conn: &mut Conn, event: EventId, control: &Control) -> Result<
         state: control.state.word().to_owned(),
         reason: Reason::text(control.reason.as_ref()),
         settings: serde_json::to_value(&control.overrides).map_err(Error::internal)?,
+        was_paused: control.was_paused,
     };
     diesel::insert_into(controls::table)
         .values(&row)

@@ -4,6 +4,7 @@ use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 use diesel::sql_types::{Array, BigInt, Integer, Text};
 use diesel_async::{AsyncConnection, RunQueryDsl};
+use tracing::instrument;
 use uuid::Uuid;
 
 use crate::base::error::Error;
@@ -62,17 +63,20 @@ pub struct LineRow {
     pub parked: Option<i64>,
 }
 
+#[instrument(level = "debug", skip_all)]
 pub async fn all(conn: &mut Conn) -> Result<Vec<EventRow>, Error> {
     Ok(events::table.select(EventRow::as_select()).order(events::id).load(conn).await?)
 }
 
 /// One event, and until the transaction ends nobody else changes it.
+#[instrument(level = "debug", skip_all)]
 pub async fn find_alone(conn: &mut Conn, id: EventId) -> Result<Option<EventRow>, Error> {
     let found = events::table.find(id.db()).select(EventRow::as_select()).for_no_key_update().first(conn).await;
     Ok(found.optional()?)
 }
 
 /// Saves what an operator can change.
+#[instrument(level = "debug", skip_all)]
 pub async fn save(conn: &mut Conn, event: &EventRow) -> Result<(), Error> {
     let changes = (
         events::title.eq(&event.title),
@@ -86,6 +90,7 @@ pub async fn save(conn: &mut Conn, event: &EventRow) -> Result<(), Error> {
 }
 
 /// The seats of an event, in order of their numbers: 1, 2, 3 …
+#[instrument(level = "debug", skip_all)]
 pub async fn seats(conn: &mut Conn, event: EventId) -> Result<Vec<SeatRow>, Error> {
     Ok(seats::table
         .filter(seats::event_id.eq(event.db()))
@@ -95,11 +100,13 @@ pub async fn seats(conn: &mut Conn, event: EventId) -> Result<Vec<SeatRow>, Erro
         .await?)
 }
 
+#[instrument(level = "debug", skip_all)]
 pub async fn line(conn: &mut Conn, event: EventId) -> Result<LineRow, Error> {
     Ok(events::table.find(event.db()).select(LineRow::as_select()).first(conn).await?)
 }
 
 /// The sections of an event from the stage back: name, and seats in each row.
+#[instrument(level = "debug", skip_all)]
 pub async fn sections(conn: &mut Conn, event: EventId) -> Result<Vec<(String, Vec<usize>)>, Error> {
     let rows: Vec<(String, Vec<Option<i32>>)> = sections::table
         .filter(sections::event_id.eq(event.db()))
@@ -112,6 +119,7 @@ pub async fn sections(conn: &mut Conn, event: EventId) -> Result<Vec<(String, Ve
 }
 
 /// Makes the default event with this hall, if there is no event at all.
+#[instrument(level = "debug", skip_all)]
 pub async fn create_default(conn: &mut Conn, layout: &Layout) -> Result<bool, Error> {
     conn.transaction(async |conn| {
         let made = diesel::sql_query(
@@ -129,6 +137,7 @@ pub async fn create_default(conn: &mut Conn, layout: &Layout) -> Result<bool, Er
 }
 
 /// Adds sections and seats to an event that has none.
+#[instrument(level = "debug", skip_all)]
 pub async fn furnish(conn: &mut Conn, event: i32, layout: &Layout) -> Result<(), Error> {
     for (number, section) in (1..).zip(layout.sections()) {
         let rows: Vec<i32> = section.rows.iter().map(|length| length.cast_signed()).collect();
@@ -160,6 +169,7 @@ pub async fn furnish(conn: &mut Conn, event: i32, layout: &Layout) -> Result<(),
 /// does not have it (`known_end` is the end of the block that Redis, or a copy of it, has). Otherwise the next `size`
 /// places are taken, which were never handed out before; fewer or none where the last place is near. A database that
 /// knows of fewer places than Redis hands out none: they would be given out twice.
+#[instrument(level = "debug", skip_all)]
 pub async fn fetch_block(conn: &mut Conn, event: EventId, known_end: i64, size: i64) -> Result<Block, Error> {
     // On the right-hand side, columns have their old values.
     let again = "(NOT block_used AND block_end = ceiling AND block_start >= $2)";
@@ -183,6 +193,7 @@ pub async fn fetch_block(conn: &mut Conn, event: EventId, known_end: i64, size: 
 
 /// Records that places of a block are given out, so that it is never fetched again. `false`: they may not be, because the
 /// block was fetched again, or replaced, since Redis got it.
+#[instrument(level = "debug", skip_all)]
 pub async fn use_block(conn: &mut Conn, event: EventId, fetched: Fetched) -> Result<bool, Error> {
     let same = events::block_start.eq(fetched.start).and(events::block_fetch.eq(fetched.fetch));
     let marked = diesel::update(events::table.find(event.db()).filter(same)).set(events::block_used.eq(true));
@@ -199,6 +210,7 @@ pub struct Tick {
 }
 
 /// Saves what servers saw, where it is newer than what is saved. Locks the events in order.
+#[instrument(level = "debug", skip_all)]
 pub async fn save_ticks(conn: &mut Conn, ticks: &[Tick]) -> Result<(), Error> {
     diesel::sql_query(
         "WITH seen AS (SELECT * FROM unnest($1, $2, $3) AS seen (id, tick, undecided)),
@@ -219,6 +231,7 @@ pub async fn save_ticks(conn: &mut Conn, ticks: &[Tick]) -> Result<(), Error> {
 }
 
 /// Records the next place at a clean stop: a Redis that comes back with it lost nobody. `None`: a server is running.
+#[instrument(level = "debug", skip_all)]
 pub async fn park(conn: &mut Conn, event: EventId, next: Option<i64>) -> Result<(), Error> {
     let other = events::parked.is_distinct_from(next);
     diesel::update(events::table.find(event.db()).filter(other)).set(events::parked.eq(next)).execute(conn).await?;
@@ -227,6 +240,7 @@ pub async fn park(conn: &mut Conn, event: EventId, next: Option<i64>) -> Result<
 
 /// After the database was restored from a backup: tokens signed until now are no longer genuine, and places are handed out
 /// from `known_end` on, above everything that Redis has seen. Returns from where.
+#[instrument(level = "debug", skip_all)]
 pub async fn begin_anew(conn: &mut Conn, event: EventId, known_end: i64) -> Result<i64, Error> {
     let row: Ceiling = diesel::sql_query(
         "UPDATE events SET salt = gen_random_uuid(), ceiling = greatest(ceiling, $2), undecided = greatest(ceiling, $2),

@@ -5,6 +5,7 @@ use diesel::prelude::*;
 use diesel::sql_types::{Array, BigInt, Integer};
 use diesel_async::RunQueryDsl;
 use serde::Serialize;
+use tracing::instrument;
 
 use crate::base::error::Error;
 use crate::base::ids::EventId;
@@ -39,6 +40,7 @@ pub struct Point {
 }
 
 /// Saves a point for each event, unless another server did so in this step of five seconds.
+#[instrument(level = "debug", skip_all)]
 pub async fn save(conn: &mut Conn, seen: &[Figures]) -> Result<(), Error> {
     let column = |value: fn(&Figures) -> i64| seen.iter().map(value).collect::<Vec<_>>();
     diesel::sql_query(
@@ -64,12 +66,14 @@ pub async fn save(conn: &mut Conn, seen: &[Figures]) -> Result<(), Error> {
 }
 
 /// Deletes points that are older than an hour.
+#[instrument(level = "debug", skip_all)]
 pub async fn forget_old(conn: &mut Conn) -> Result<(), Error> {
     diesel::sql_query("DELETE FROM figures WHERE at < now() - interval '1 hour'").execute(conn).await?;
     Ok(())
 }
 
 /// The points of the last minutes, oldest first.
+#[instrument(level = "debug", skip_all)]
 pub async fn lately(conn: &mut Conn, event: EventId, minutes: u32) -> Result<Vec<Point>, Error> {
     let since = Utc::now() - chrono::TimeDelta::minutes(minutes.into());
     Ok(figures::table

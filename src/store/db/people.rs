@@ -4,6 +4,7 @@ use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Text, Timestamptz, Uuid as SqlUuid};
 use diesel_async::RunQueryDsl;
+use tracing::instrument;
 use uuid::Uuid;
 
 use crate::base::error::Error;
@@ -54,6 +55,7 @@ pub struct PaymentRow {
     pub paid_at: DateTime<Utc>,
 }
 
+#[instrument(level = "debug", skip_all)]
 pub async fn create(conn: &mut Conn, id: PersonId, name: &str, key_hash: &[u8; 32]) -> Result<PersonRow, Error> {
     Ok(diesel::insert_into(users::table)
         .values((users::id.eq(id.0), users::name.eq(name), users::key_hash.eq(key_hash.as_slice())))
@@ -63,21 +65,25 @@ pub async fn create(conn: &mut Conn, id: PersonId, name: &str, key_hash: &[u8; 3
 }
 
 /// The people whose keys have these hashes.
+#[instrument(level = "debug", skip_all)]
 pub async fn by_keys(conn: &mut Conn, hashes: &[&[u8]]) -> Result<Vec<(Vec<u8>, Uuid)>, Error> {
     Ok(users::table.filter(users::key_hash.eq_any(hashes)).select((users::key_hash, users::id)).load(conn).await?)
 }
 
 /// People of exactly this name, newest first.
+#[instrument(level = "debug", skip_all)]
 pub async fn by_name(conn: &mut Conn, name: &str, most: i64) -> Result<Vec<Uuid>, Error> {
     let found = users::table.filter(users::name.eq(name)).select(users::id).order(users::id.desc()).limit(most);
     Ok(found.load(conn).await?)
 }
 
+#[instrument(level = "debug", skip_all)]
 pub async fn find(conn: &mut Conn, person: PersonId) -> Result<Option<PersonRow>, Error> {
     Ok(users::table.find(person.0).select(PersonRow::as_select()).first(conn).await.optional()?)
 }
 
 /// Adds money, once for each key. `None`: the key was used before, or the balance would exceed `highest`.
+#[instrument(level = "debug", skip_all)]
 pub async fn charge(
     conn: &mut Conn,
     person: PersonId,
@@ -109,6 +115,7 @@ pub async fn charge(
     Ok(charged.optional()?)
 }
 
+#[instrument(level = "debug", skip_all)]
 pub async fn charge_by_key(conn: &mut Conn, person: PersonId, key: &str) -> Result<Option<ChargeRow>, Error> {
     let found = ledger::table
         .filter(ledger::user_id.eq(person.0).and(ledger::charge_key.eq(key)))
@@ -119,6 +126,7 @@ pub async fn charge_by_key(conn: &mut Conn, person: PersonId, key: &str) -> Resu
 }
 
 /// Newest first, starting before `cursor`.
+#[instrument(level = "debug", skip_all)]
 pub async fn movements(conn: &mut Conn, person: PersonId, cursor: i64, most: i64) -> Result<Vec<MovementRow>, Error> {
     Ok(ledger::table
         .filter(ledger::user_id.eq(person.0).and(ledger::id.lt(cursor)))
@@ -130,6 +138,7 @@ pub async fn movements(conn: &mut Conn, person: PersonId, cursor: i64, most: i64
 }
 
 /// Newest first, starting before `cursor`.
+#[instrument(level = "debug", skip_all)]
 pub async fn payments(conn: &mut Conn, person: PersonId, cursor: Uuid, most: i64) -> Result<Vec<PaymentRow>, Error> {
     Ok(payments::table
         .filter(payments::user_id.eq(person.0).and(payments::order_id.lt(cursor)))

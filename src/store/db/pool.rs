@@ -1,19 +1,47 @@
 //! Connections to PostgreSQL.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use deadpool_redis::Status;
 use diesel::ConnectionError;
 use diesel_async::pooled_connection::deadpool::{Hook, Object, Pool as DeadPool, PoolError};
 use diesel_async::pooled_connection::{AsyncDieselConnectionManager, ManagerConfig, RecyclingMethod};
 use diesel_async::{AsyncPgConnection, SimpleAsyncConnection};
 use futures_util::FutureExt;
+use prometheus::Histogram;
 use tokio::runtime::Handle;
 
 use crate::base::error::Error;
 use crate::store::db::impatient::{self, Silence};
 
-pub type Pool = DeadPool<AsyncPgConnection>;
 pub type Conn = Object<AsyncPgConnection>;
+
+/// Connections that are lent to one caller at a time.
+#[derive(Clone)]
+pub struct Pool {
+    connections: DeadPool<AsyncPgConnection>,
+    /// Notes how long callers wait for one.
+    waits: Option<Histogram>,
+}
+
+impl Pool {
+    pub async fn get(&self) -> Result<Conn, Error> {
+        let asked = Instant::now();
+        let got = self.connections.get().await;
+        if let Some(waits) = &self.waits {
+            waits.observe(asked.elapsed().as_secs_f64());
+        }
+        Ok(got?)
+    }
+
+    pub fn timed(self, waits: Histogram) -> Self {
+        Self { waits: Some(waits), ..self }
+    }
+
+    pub fn status(&self) -> Status {
+        self.connections.status()
+    }
+}
 
 const WAIT: Duration = Duration::from_secs(2);
 /// A new connection costs a process over there, and the proof of a password here.
@@ -61,7 +89,7 @@ pub fn pool(url: &str, size: usize) -> Result<Pool, Error> {
         .boxed()
     });
     let manager = AsyncDieselConnectionManager::<AsyncPgConnection>::new_with_config(url, config);
-    DeadPool::builder(manager)
+    let connections = DeadPool::builder(manager)
         .max_size(size)
         .wait_timeout(Some(WAIT))
         .create_timeout(Some(CONNECT))
@@ -69,7 +97,8 @@ pub fn pool(url: &str, size: usize) -> Result<Pool, Error> {
         .pre_recycle(Hook::sync_fn(move |_, metrics| known.allows(metrics.created)))
         .runtime(deadpool_redis::Runtime::Tokio1)
         .build()
-        .map_err(Error::internal)
+        .map_err(Error::internal)?;
+    Ok(Pool { connections, waits: None })
 }
 
 pub async fn connect(url: &str, silence: Silence) -> Result<AsyncPgConnection, ConnectionError> {

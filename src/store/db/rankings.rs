@@ -4,6 +4,7 @@ use chrono::{DateTime, Utc};
 use diesel::QueryableByName;
 use diesel::sql_types::{Array, BigInt, Integer, Nullable, Text, Timestamptz};
 use diesel_async::RunQueryDsl;
+use tracing::instrument;
 
 use crate::base::error::Error;
 use crate::base::ids::ConcertId;
@@ -45,6 +46,7 @@ pub struct Count {
     pub today: i64,
 }
 
+#[instrument(level = "debug", skip_all)]
 pub async fn calendar(conn: &mut Conn, time_zone: &str) -> Result<Calendar, Error> {
     Ok(diesel::sql_query(
         "SELECT now() AS now,
@@ -61,6 +63,7 @@ pub async fn calendar(conn: &mut Conn, time_zone: &str) -> Result<Calendar, Erro
 }
 
 /// Tickets sold and not cancelled, of these concerts. Reads the living tickets of their dates, and no others.
+#[instrument(level = "debug", skip_all)]
 pub async fn count(conn: &mut Conn, calendar: &Calendar, of: &[ConcertId]) -> Result<Vec<Count>, Error> {
     Ok(diesel::sql_query(
         "SELECT now() AS as_of, c.id AS concert_id,

@@ -3,6 +3,7 @@
 use diesel::prelude::*;
 use diesel::sql_types::{Array, BigInt, Integer, Text};
 use diesel_async::RunQueryDsl;
+use tracing::instrument;
 
 use crate::base::error::Error;
 use crate::base::ids::EventId;
@@ -27,6 +28,7 @@ pub struct RefusedRow {
 }
 
 /// Adds to what other servers refused in this minute.
+#[instrument(level = "debug", skip_all)]
 pub async fn add(conn: &mut Conn, refused: &[Refused]) -> Result<(), Error> {
     diesel::sql_query(
         "INSERT INTO refusals (event_id, minute, reason, times)
@@ -46,12 +48,14 @@ pub async fn add(conn: &mut Conn, refused: &[Refused]) -> Result<(), Error> {
 }
 
 /// Deletes what is older than an hour.
+#[instrument(level = "debug", skip_all)]
 pub async fn forget_old(conn: &mut Conn) -> Result<(), Error> {
     diesel::sql_query("DELETE FROM refusals WHERE minute < now() - interval '1 hour'").execute(conn).await?;
     Ok(())
 }
 
 /// The sums of the last hour for these events.
+#[instrument(level = "debug", skip_all)]
 pub async fn lately(conn: &mut Conn, events: &[EventId]) -> Result<Vec<RefusedRow>, Error> {
     Ok(diesel::sql_query(
         "SELECT event_id, reason, sum(times)::bigint AS times FROM refusals

@@ -32,6 +32,7 @@ diesel::table! {
         reason -> Text,
         settings -> Jsonb,
         changed_at -> Timestamptz,
+        was_paused -> Bool,
     }
 }
 

@@ -10,6 +10,7 @@ use diesel::result::{DatabaseErrorKind, Error as DbError};
 use diesel::serialize::ToSql;
 use diesel::sql_types::{Array, BigInt, HasSqlType, Integer, Nullable, Timestamptz, Uuid as SqlUuid};
 use diesel_async::RunQueryDsl;
+use tracing::instrument;
 use uuid::Uuid;
 
 use crate::base::ids::{EventId, OrderId, PersonId, Place, SeatNumber, TicketId};
@@ -69,6 +70,7 @@ impl From<DbError> for Failure {
 
 /// Sells to many buyers in one commit: see `sql/sell.sql`. The answers are in the order of `asked`. No seat, place or
 /// person may appear in two orders of one call.
+#[instrument(level = "debug", skip_all)]
 pub async fn sell(conn: &mut Conn, asked: &[NewOrder]) -> Result<Vec<Sold>, Failure> {
     let seats = || asked.iter().flat_map(|order| order.seats.iter().map(move |seat| (order, seat)));
     let rows: Vec<AnswerRow> = Sell {

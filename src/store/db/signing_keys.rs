@@ -2,6 +2,7 @@
 
 use diesel::prelude::*;
 use diesel_async::RunQueryDsl;
+use tracing::instrument;
 
 use crate::base::error::Error;
 use crate::base::token::MasterKeys;
@@ -9,6 +10,7 @@ use crate::store::db::pool::Conn;
 use crate::store::db::schema::signing_keys;
 
 /// The newest two keys. Makes one if there is none; if several servers do so together, the first one counts.
+#[instrument(level = "debug", skip_all)]
 pub async fn load_or_create(conn: &mut Conn) -> Result<MasterKeys, Error> {
     if let Some(keys) = load(conn).await? {
         return Ok(keys);

@@ -4,6 +4,7 @@ use chrono::{DateTime, Utc};
 use diesel::prelude::*;
 use diesel::sql_types::{Bool, Uuid as SqlUuid};
 use diesel_async::RunQueryDsl;
+use tracing::instrument;
 use uuid::Uuid;
 
 use crate::base::error::Error;
@@ -54,12 +55,14 @@ fn columns() -> _ {
     )
 }
 
+#[instrument(level = "debug", skip_all)]
 pub async fn by_id(conn: &mut Conn, id: TicketId) -> Result<Option<TicketRow>, Error> {
     let found = with_order().filter(tickets::id.eq(id.0)).select(columns()).first(conn).await;
     Ok(found.optional()?)
 }
 
 /// The tickets of a place's order, if it has one.
+#[instrument(level = "debug", skip_all)]
 pub async fn by_place(conn: &mut Conn, event: EventId, place: Place) -> Result<Vec<TicketRow>, Error> {
     Ok(with_order()
         .filter(orders::event_id.eq(event.db()).and(orders::place.eq(place.db())))
@@ -70,6 +73,7 @@ pub async fn by_place(conn: &mut Conn, event: EventId, place: Place) -> Result<V
 }
 
 /// The tickets of a person, newest first, starting before `cursor`.
+#[instrument(level = "debug", skip_all)]
 pub async fn by_person(conn: &mut Conn, person: PersonId, cursor: Uuid, most: i64) -> Result<Vec<TicketRow>, Error> {
     Ok(with_order()
         .filter(orders::user_id.eq(person.0).and(tickets::id.lt(cursor)))
@@ -81,6 +85,7 @@ pub async fn by_person(conn: &mut Conn, person: PersonId, cursor: Uuid, most: i6
 }
 
 /// The ticket of a seat, if it is sold.
+#[instrument(level = "debug", skip_all)]
 pub async fn by_seat(conn: &mut Conn, event: EventId, seat: SeatNumber) -> Result<Option<TicketRow>, Error> {
     let found = with_order()
         .filter(tickets::event_id.eq(event.db()).and(tickets::seat_number.eq(seat.db())))
@@ -92,6 +97,7 @@ pub async fn by_seat(conn: &mut Conn, event: EventId, seat: SeatNumber) -> Resul
 }
 
 /// Which of these seats of an event are sold.
+#[instrument(level = "debug", skip_all)]
 pub async fn sold_among(conn: &mut Conn, event: EventId, asked: &[SeatNumber]) -> Result<Vec<SeatNumber>, Error> {
     let numbers: Vec<i32> = asked.iter().map(|seat| seat.db()).collect();
     let sold: Vec<i32> = tickets::table
@@ -105,6 +111,7 @@ pub async fn sold_among(conn: &mut Conn, event: EventId, asked: &[SeatNumber]) -
 }
 
 /// Takes a ticket back: see `sql/cancel.sql`. Returns whether it did; if not, the ticket's row says why.
+#[instrument(level = "debug", skip_all)]
 pub async fn cancel(conn: &mut Conn, id: TicketId, after_deadline: bool) -> Result<bool, Error> {
     let cancel = diesel::sql_query(include_str!("sql/cancel.sql"));
     let cancelled = cancel.bind::<SqlUuid, _>(id.0).bind::<Bool, _>(after_deadline).execute(conn).await?;

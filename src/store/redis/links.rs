@@ -5,9 +5,10 @@ use std::collections::HashMap;
 use std::future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use deadpool_redis::{PoolError, Runtime};
+use deadpool_redis::{PoolError, Runtime, Status};
+use prometheus::Histogram;
 use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
 use redis::cluster::{ClusterClient, ClusterConfig};
 use redis::cluster_async::ClusterConnection;
@@ -160,20 +161,27 @@ fn shared(client: &ClusterClient) -> Renewed<ClusterConnection> {
 
 /// Connections for the background loops. Taking one from a single server costs a round trip, so requests use a [`Link`].
 #[derive(Clone)]
-pub enum Pool {
+pub struct Pool {
+    connections: Connections,
+    /// Notes how long callers wait for one.
+    waits: Option<Histogram>,
+}
+
+#[derive(Clone)]
+enum Connections {
     Node(deadpool_redis::Pool),
     /// Shared by any number of callers, in turn. A pool that checks a connection before lending it would ask all nodes, and
     /// one dead node would hold up everyone.
     Cluster(Arc<Turns>),
 }
 
-pub struct Turns {
+struct Turns {
     connections: Vec<Renewed<ClusterConnection>>,
     next: AtomicUsize,
 }
 
 pub fn pool(address: &Address) -> Result<Pool, Error> {
-    match address {
+    let connections = match address {
         Address::Node(client) => {
             let config =
                 AsyncConnectionConfig::new().set_response_timeout(Some(RESPONSE)).set_connection_timeout(Some(CONNECT));
@@ -186,20 +194,42 @@ pub fn pool(address: &Address) -> Result<Pool, Error> {
                 .runtime(Runtime::Tokio1)
                 .build()
                 .map_err(Error::internal)?;
-            Ok(Pool::Node(pool))
+            Connections::Node(pool)
         }
         Address::Cluster(client) => {
             let connections = (0..CLUSTER_POOLED).map(|_| shared(client)).collect();
-            Ok(Pool::Cluster(Arc::new(Turns { connections, next: AtomicUsize::new(0) })))
+            Connections::Cluster(Arc::new(Turns { connections, next: AtomicUsize::new(0) }))
         }
-    }
+    };
+    Ok(Pool { connections, waits: None })
 }
 
 impl Pool {
     pub async fn get(&self) -> Result<Pooled, Error> {
-        match self {
-            Self::Node(pool) => Ok(Pooled::Node(pool.get().await?)),
-            Self::Cluster(turns) => {
+        let asked = Instant::now();
+        let got = self.take().await;
+        if let Some(waits) = &self.waits {
+            waits.observe(asked.elapsed().as_secs_f64());
+        }
+        got
+    }
+
+    pub fn timed(self, waits: Histogram) -> Self {
+        Self { waits: Some(waits), ..self }
+    }
+
+    /// How many there are and who waits for one; `None` for a cluster, whose connections are shared.
+    pub fn status(&self) -> Option<Status> {
+        match &self.connections {
+            Connections::Node(pool) => Some(pool.status()),
+            Connections::Cluster(_) => None,
+        }
+    }
+
+    async fn take(&self) -> Result<Pooled, Error> {
+        match &self.connections {
+            Connections::Node(pool) => Ok(Pooled::Node(pool.get().await?)),
+            Connections::Cluster(turns) => {
                 let turn = turns.next.fetch_add(1, Ordering::Relaxed);
                 let connection = turns.connections.get(turn % turns.connections.len().max(1));
                 connection.cloned().map(Pooled::Cluster).ok_or_else(|| Error::internal("a pool without connections"))
@@ -209,14 +239,14 @@ impl Pool {
 
     /// Its health in a few words.
     pub async fn health(&self) -> Result<String, Error> {
-        match self {
+        match &self.connections {
             // Taking a connection from the pool pings it.
-            Self::Node(pool) => {
+            Connections::Node(pool) => {
                 drop(pool.get().await?);
                 let status = pool.status();
                 Ok(format!("answers; {} of {} connections open", status.size, status.max_size))
             }
-            Self::Cluster(_) => {
+            Connections::Cluster(_) => {
                 let info: String = redis::cmd("CLUSTER").arg("INFO").query_async(&mut self.get().await?).await?;
                 let field = |name: &str| {
                     let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
@@ -242,7 +272,7 @@ pub async fn check(pool: &Pool) -> Result<(), Error> {
             format!("Redis 7.0 or newer is needed, this is {:?}", text("redis_version"))
         } else if text("maxmemory_policy") != "noeviction" {
             format!("Redis must run with maxmemory-policy noeviction, this has {:?}", text("maxmemory_policy"))
-        } else if text("cluster_enabled") == "1" && matches!(pool, Pool::Node(_)) {
+        } else if text("cluster_enabled") == "1" && matches!(pool.connections, Connections::Node(_)) {
             "REDIS_URL names one node of a Redis Cluster: name several, with commas between".to_owned()
         } else {
             continue;

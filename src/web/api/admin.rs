@@ -9,7 +9,7 @@ use actix_web::web::Data;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::base::control::{Reason, State};
+use crate::base::control::{Act, Reason};
 use crate::base::error::Error;
 use crate::base::ids::{ConcertId, EventId, TicketId};
 use crate::base::paging::Page;
@@ -18,7 +18,7 @@ use crate::house::programme::{ConcertChange, EventChange};
 use crate::house::setup::ConcertPlan;
 use crate::sale::control::Decided;
 use crate::web::answer::{no_content, private};
-use crate::web::extract::{About, Asked, Body, Part};
+use crate::web::extract::{About, Asked, Body, MaybeBody, Part, Then};
 use crate::web::operator::{Acting, Admin, BasedOn, Viewer};
 use crate::web::site::Worker;
 
@@ -36,7 +36,7 @@ pub struct AuditPage {
     limit: Option<u32>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pause {
     reason: Option<Reason>,
@@ -79,38 +79,36 @@ async fn decided(worker: &Worker, event: &Arc<Event>, decided: Decided) -> Resul
 }
 
 pub async fn policy(
-    Acting(who): Acting,
+    Then(Acting(who), Body(changes)): Then<Acting, Body<Map<String, Value>>>,
     worker: Data<Worker>,
     About(event): About,
     BasedOn(version): BasedOn,
-    Body(changes): Body<Map<String, Value>>,
 ) -> Result<HttpResponse, Error> {
     let done = worker.site.desk.set_policy(&who, &event, version, changes).await?;
     decided(&worker, &event, done).await
 }
 
 pub async fn pause(
-    Acting(who): Acting,
+    Then(Acting(who), MaybeBody(pause)): Then<Acting, MaybeBody<Pause>>,
     worker: Data<Worker>,
     About(event): About,
-    Body(pause): Body<Pause>,
 ) -> Result<HttpResponse, Error> {
-    let done = worker.site.desk.set_state(&who, &event, "pause", State::Paused, pause.reason).await?;
+    let done = worker.site.desk.act(&who, &event, Act::Pause(pause.reason)).await?;
     decided(&worker, &event, done).await
 }
 
 pub async fn resume(Acting(who): Acting, worker: Data<Worker>, About(event): About) -> Result<HttpResponse, Error> {
-    let done = worker.site.desk.set_state(&who, &event, "resume", State::Open, None).await?;
+    let done = worker.site.desk.act(&who, &event, Act::Resume).await?;
     decided(&worker, &event, done).await
 }
 
 pub async fn close(Acting(who): Acting, worker: Data<Worker>, About(event): About) -> Result<HttpResponse, Error> {
-    let done = worker.site.desk.set_state(&who, &event, "close", State::Closed, None).await?;
+    let done = worker.site.desk.act(&who, &event, Act::Close).await?;
     decided(&worker, &event, done).await
 }
 
 pub async fn reopen(Acting(who): Acting, worker: Data<Worker>, About(event): About) -> Result<HttpResponse, Error> {
-    let done = worker.site.desk.set_state(&who, &event, "reopen", State::Open, None).await?;
+    let done = worker.site.desk.act(&who, &event, Act::Reopen).await?;
     decided(&worker, &event, done).await
 }
 
@@ -125,21 +123,19 @@ pub async fn history(
 }
 
 pub async fn kick(
-    Acting(who): Acting,
+    Then(Acting(who), Body(kick)): Then<Acting, Body<Kick>>,
     worker: Data<Worker>,
     About(event): About,
-    Body(kick): Body<Kick>,
 ) -> Result<HttpResponse, Error> {
     let token = event.token(&kick.uuid).ok_or(Error::TokenNotFound)?;
-    worker.site.desk.kick(&who, &worker.lane, &event, token).await?;
+    worker.site.desk.kick(&who, &event, token).await?;
     Ok(no_content())
 }
 
 pub async fn cancel(
-    Acting(who): Acting,
+    Then(Acting(who), Body(cancel)): Then<Acting, Body<Cancel>>,
     worker: Data<Worker>,
     Part(ticket): Part<TicketId>,
-    Body(cancel): Body<Cancel>,
 ) -> Result<HttpResponse, Error> {
     Ok(private(&worker.site.desk.cancel(&who, ticket, &cancel.why).await?))
 }
@@ -151,29 +147,26 @@ pub async fn audit(_: Viewer, worker: Data<Worker>, Asked(asked): Asked<AuditPag
 }
 
 pub async fn add_concert(
-    Admin(who): Admin,
+    Then(Admin(who), Body(plan)): Then<Admin, Body<ConcertPlan>>,
     worker: Data<Worker>,
-    Body(plan): Body<ConcertPlan>,
 ) -> Result<HttpResponse, Error> {
     let concert = worker.site.programme.add_concert(&who, plan).await?;
     Ok(private(&worker.site.concerts.find(concert).await?))
 }
 
 pub async fn change_concert(
-    Admin(who): Admin,
+    Then(Admin(who), Body(change)): Then<Admin, Body<ConcertChange>>,
     worker: Data<Worker>,
     Part(concert): Part<ConcertId>,
-    Body(change): Body<ConcertChange>,
 ) -> Result<HttpResponse, Error> {
     worker.site.programme.change_concert(&who, concert, change).await?;
     Ok(private(&worker.site.concerts.find(concert).await?))
 }
 
 pub async fn change_event(
-    Admin(who): Admin,
+    Then(Admin(who), Body(change)): Then<Admin, Body<EventChange>>,
     worker: Data<Worker>,
     About(event): About,
-    Body(change): Body<EventChange>,
 ) -> Result<HttpResponse, Error> {
     worker.site.programme.change_event(&who, event.id, change).await?;
     Ok(private(&worker.site.concerts.event(&event).await?))

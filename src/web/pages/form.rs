@@ -39,8 +39,12 @@ impl<T: DeserializeOwned + 'static> FromRequest for Posted<T> {
 fn bad_form(error: &actix_web::Error) -> Error {
     match error.as_error::<UrlencodedError>() {
         Some(UrlencodedError::Overflow { .. }) => Error::PayloadTooLarge,
-        _ => Error::InvalidRequest("The form lacks a field or has one of the wrong kind.".to_owned()),
+        _ => incomplete(),
     }
+}
+
+pub fn incomplete() -> Error {
+    Error::InvalidRequest("The form lacks a field or has one of the wrong kind.".to_owned())
 }
 
 /// Browsers say where a form comes from. Those that do not also send no SameSite cookies with it.

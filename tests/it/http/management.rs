@@ -1,5 +1,7 @@
 //! Health and metrics.
 
+use serde_json::{Value, json};
+
 use crate::support::TestApp;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -38,9 +40,56 @@ async fn metrics_count_by_route_pattern_and_never_by_token() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn all_metrics_can_be_listed_and_looked_at_one_by_one() {
+    let app = TestApp::by_hand(|_| {}).await;
+    app.inside().await;
+    let get = async |path: &str| {
+        let response = app.client.get(app.management_url(path)).send().await.unwrap();
+        (response.status().as_u16(), response.json::<Value>().await.unwrap())
+    };
+    let (_, list) = get("/actuator/metrics").await;
+    let names: Vec<&str> = list["names"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
+    assert!(names.is_sorted());
+    for wanted in [
+        "zticket_http_requests_total",
+        "zticket_http_request_duration_seconds",
+        "zticket_script_duration_seconds",
+        "zticket_pool_connections",
+        "zticket_pool_wait_seconds",
+        "zticket_pool_waiting",
+        "zticket_web_worker_busy_seconds_total",
+        "zticket_machine_cpu_seconds_total",
+        "zticket_allocated_bytes",
+        "zticket_build_info",
+        "zticket_waiting",
+        "zticket_settling_lag_seconds",
+        "process_threads",
+        "process_open_fds",
+    ] {
+        assert!(names.contains(&wanted), "{wanted} is missing in {names:?}");
+        let (status, metric) = get(&format!("/actuator/metrics/{wanted}")).await;
+        assert_eq!((status, &metric["name"]), (200, &json!(wanted)));
+        assert!(metric["description"].as_str().is_some_and(|text| !text.is_empty()), "{metric}");
+        assert!(metric["series"].as_array().is_some_and(|series| !series.is_empty()), "{metric}");
+    }
+    let (_, inside) = get("/actuator/metrics/zticket_admitted_total").await;
+    assert_eq!((&inside["type"], &inside["labels"]), (&json!("counter"), &json!({ "event": ["1"] })));
+    assert_eq!(inside["series"], json!([{ "labels": { "event": "1" }, "value": 1.0 }]));
+    let (_, scripts) = get("/actuator/metrics/zticket_script_duration_seconds").await;
+    assert!(scripts["series"][0]["count"].as_u64().unwrap() > 0, "{scripts}");
+    assert_eq!(get("/actuator/metrics/unknown").await.0, 404);
+
+    assert_eq!(get("/actuator/health/liveness").await, (200, json!({ "status": "UP" })));
+    assert_eq!(get("/actuator/health/readiness").await, (200, json!({ "status": "UP" })));
+    let (_, info) = get("/actuator/info").await;
+    assert_eq!((&info["build"]["name"], &info["events"]), (&json!("zticket"), &json!(1)));
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn management_is_not_served_to_the_public() {
     let app = TestApp::by_hand(|_| {}).await;
-    for path in ["/actuator/health", "/actuator/prometheus"] {
+    for path in ["/actuator/health", "/actuator/health/readiness", "/actuator/prometheus", "/actuator/metrics"] {
         assert_eq!(app.client.get(app.url(path)).send().await.unwrap().status(), 404);
     }
     app.finish().await;

@@ -8,17 +8,16 @@ use actix_web::http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::base::control::{Reason, State};
+use crate::base::control::{Act, Reason};
 use crate::base::error::Error;
 use crate::base::policy::{Policy, SETTINGS};
 use crate::event::Event;
 use crate::event::estimate::Range;
-use crate::house::desk::{CLOSED, PAUSED};
 use crate::house::operators::Role;
 use crate::sale::control::{Decided, PolicyView};
 use crate::web::pages::admin::sale::{Left, name, sale_page};
 use crate::web::pages::admin::{AtDesk, with_operator};
-use crate::web::pages::form::{Nothing, Posted};
+use crate::web::pages::form::{Nothing, Posted, incomplete};
 use crate::web::pages::layout::count;
 use crate::web::pages::reply::Reply;
 use crate::web::pages::text::fill;
@@ -53,8 +52,8 @@ fn told(desk: &AtDesk, rule: String) -> String {
     let told = match rule.as_str() {
         Policy::PASS_OUTLASTS_HOLD => t.rule_pass,
         Policy::HOLD_OUTLASTS_SYNC => t.rule_sync,
-        CLOSED => t.rule_closed,
-        PAUSED => t.rule_paused,
+        Act::CLOSED => t.rule_closed,
+        Act::PAUSED => t.rule_paused,
         _ => return rule,
     };
     told.to_owned()
@@ -74,7 +73,7 @@ pub async fn pause(visit: Visit, Posted(form): Posted<PauseForm>) -> HttpRespons
         if what.as_deref() == Some("preview") {
             return sale_page(desk, &event, Left { reason, show_reason: true, ..Left::default() }).await;
         }
-        match desk.visit.site().desk.set_state(&desk.operator, &event, "pause", State::Paused, reason).await {
+        match desk.visit.site().desk.act(&desk.operator, &event, Act::Pause(reason)).await {
             Ok(done) => Ok(decided(&event, &done)),
             Err(Error::InvalidPolicy(rule)) => {
                 refused(desk, &event, Left { problem: Some(told(desk, rule)), ..Left::default() }).await
@@ -85,13 +84,13 @@ pub async fn pause(visit: Visit, Posted(form): Posted<PauseForm>) -> HttpRespons
     .await
 }
 
-macro_rules! to_state {
-    ($($name:ident: $action:literal, $state:expr;)*) => { $(
+macro_rules! acts {
+    ($($name:ident: $act:expr;)*) => { $(
         pub async fn $name(visit: Visit, Posted(form): Posted<Nothing>) -> HttpResponse {
             with_operator(visit, Role::Operator, async |desk| {
                 form?;
                 let event = desk.visit.event().await?;
-                match desk.visit.site().desk.set_state(&desk.operator, &event, $action, $state, None).await {
+                match desk.visit.site().desk.act(&desk.operator, &event, $act).await {
                     Ok(done) => Ok(decided(&event, &done)),
                     Err(Error::InvalidPolicy(rule)) => {
                         refused(desk, &event, Left { problem: Some(told(desk, rule)), ..Left::default() }).await
@@ -104,25 +103,28 @@ macro_rules! to_state {
     )* };
 }
 
-to_state! {
-    resume: "resume", State::Open;
-    close: "close", State::Closed;
-    reopen: "reopen", State::Open;
+acts! {
+    resume: Act::Resume;
+    close: Act::Close;
+    reopen: Act::Reopen;
 }
 
 pub async fn policy(visit: Visit, Posted(form): Posted<HashMap<String, String>>) -> HttpResponse {
     with_operator(visit, Role::Operator, async |desk| {
         let form = form?;
         let event = desk.visit.event().await?;
-        let typed: Vec<String> =
-            SETTINGS.iter().map(|setting| form.get(setting.name).cloned().unwrap_or_default()).collect();
+        // Nothing may be left out: an empty field is a decision, and a version keeps others' decisions.
+        let typed: Option<Vec<String>> = SETTINGS.iter().map(|setting| form.get(setting.name).cloned()).collect();
+        let version = form.get("version").and_then(|version| version.parse::<i64>().ok());
+        let (Some(typed), Some(version)) = (typed, version) else { return Err(incomplete()) };
         let left = |problem: Option<String>| Left { problem, settings: Some(typed.clone()), ..Left::default() };
         let house = &desk.visit.site().desk;
         let changes = match read(desk, &house.policy(&event), &typed) {
             Ok(changes) => changes,
             Err(problem) => return refused(desk, &event, left(Some(problem))).await,
         };
-        if form.get("what").is_some_and(|what| what == "preview") {
+        let what = form.get("what").map(String::as_str);
+        if what == Some("preview") {
             return match house.what_if(&event, &changes).await {
                 Ok((now, then)) => {
                     let what_if = Some(what_if(desk, now, then));
@@ -132,8 +134,10 @@ pub async fn policy(visit: Visit, Posted(form): Posted<HashMap<String, String>>)
                 Err(error) => Err(error),
             };
         }
-        let version = form.get("version").and_then(|version| version.parse().ok());
-        match house.set_policy(&desk.operator, &event, version, changes).await {
+        if what != Some("save") {
+            return Err(incomplete());
+        }
+        match house.set_policy(&desk.operator, &event, Some(version), changes).await {
             Ok(done) => Ok(decided(&event, &done)),
             Err(Error::InvalidPolicy(rule)) => refused(desk, &event, left(Some(told(desk, rule)))).await,
             Err(Error::PolicyChanged { .. }) => {
@@ -186,7 +190,10 @@ pub async fn kick(visit: Visit, Posted(form): Posted<KickForm>) -> HttpResponse 
             let problem = Some(desk.visit.console().refused_token.to_owned());
             return refused(desk, &event, Left { problem, token: Some(uuid), ..Left::default() }).await;
         };
-        desk.visit.site().desk.kick(&desk.operator, &desk.visit.worker.lane, &event, token).await?;
+        if !desk.visit.site().desk.kick(&desk.operator, &event, token).await? {
+            let problem = Some(desk.visit.console().refused_over.to_owned());
+            return refused(desk, &event, Left { problem, token: Some(uuid), ..Left::default() }).await;
+        }
         Ok(Reply::see(format!("/admin/events/{}?done=now", event.id)))
     })
     .await

@@ -61,13 +61,13 @@ pub fn entries(desk: &AtDesk, entries: &[Done]) -> Markup {
 
 /// What changed, a line for each value.
 fn differences(entry: &Done) -> Vec<String> {
-    let mut lines = Vec::new();
-    compare(
-        "",
-        entry.before.as_ref().unwrap_or(&Value::Null),
-        entry.after.as_ref().unwrap_or(&Value::Null),
-        &mut lines,
-    );
+    let (mut lines, none) = (Vec::new(), Value::Null);
+    let (before, after) = match (&entry.before, &entry.after) {
+        // Something ended: what it was.
+        (Some(before), None) => (&none, before),
+        (before, after) => (before.as_ref().unwrap_or(&none), after.as_ref().unwrap_or(&none)),
+    };
+    compare("", before, after, &mut lines);
     lines
 }
 

@@ -1,19 +1,20 @@
 //! Setting up a concert: a form, and a preview of the hall before anything is made.
 
+use std::fmt::Display;
+
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use chrono::{DateTime, NaiveDateTime, TimeDelta, TimeZone, Utc};
 use maud::{Markup, html};
 use serde::Deserialize;
 
-use crate::base::error::Error;
-use crate::base::hall::{Layout, SectionPlan};
+use crate::base::hall::{BadLayout, HIGHEST_PRICE, Layout, MOST_PER_ROW, MOST_SEATS, SectionPlan};
 use crate::base::seat::SeatState;
 use crate::house::operators::Role;
-use crate::house::setup::{ConcertPlan, DatePlan};
+use crate::house::setup::{BadPlan, ConcertPlan, DatePlan};
 use crate::web::pages::admin::text::Console;
 use crate::web::pages::admin::{AtDesk, charts, with_operator};
-use crate::web::pages::form::Posted;
+use crate::web::pages::form::{Posted, incomplete};
 use crate::web::pages::layout::count;
 use crate::web::pages::reply::Reply;
 use crate::web::pages::text::fill;
@@ -44,14 +45,19 @@ pub async fn page(visit: Visit) -> HttpResponse {
 pub async fn send(visit: Visit, Posted(form): Posted<Typed>) -> HttpResponse {
     with_operator(visit, Role::Admin, async |desk| {
         let typed = form?;
-        if typed.what == "preview" {
-            return Ok(form_page(desk, &typed, None));
-        }
-        let plan = match typed.plan(desk).and_then(|plan| plan.check().map(|()| plan).map_err(|error| said(&error))) {
-            Ok(plan) => plan,
-            Err(problem) => {
+        let checked = |plan: ConcertPlan| match plan.check(Utc::now()) {
+            Ok(()) => Ok(plan),
+            Err(problem) => Err(told(desk, &problem)),
+        };
+        let plan = match (typed.plan(desk).and_then(checked), typed.what.as_str()) {
+            (Ok(plan), "create") => plan,
+            (Ok(_), "preview") => return Ok(form_page(desk, &typed, None)),
+            // While someone types, most is still missing: only the preview of the hall speaks.
+            (Err(_), "preview") if typed.dates.trim().is_empty() => return Ok(form_page(desk, &typed, None)),
+            (Err(problem), "create" | "preview") => {
                 return Ok(form_page(desk, &typed, Some(&problem)).with_status(StatusCode::UNPROCESSABLE_ENTITY));
             }
+            _ => return Err(incomplete()),
         };
         let concert = desk.visit.site().programme.add_concert(&desk.operator, plan).await?;
         Ok(Reply::see(format!("/concerts/{concert}")))
@@ -59,8 +65,37 @@ pub async fn send(visit: Visit, Posted(form): Posted<Typed>) -> HttpResponse {
     .await
 }
 
-fn said(error: &Error) -> String {
-    error.public().2.to_owned()
+/// What is wrong with a plan, in the language of the page.
+fn told(desk: &AtDesk, problem: &BadPlan) -> String {
+    let t = desk.visit.console();
+    match problem {
+        BadPlan::Title => t.bad_title.to_owned(),
+        BadPlan::Description => t.bad_description.to_owned(),
+        BadPlan::ClosesFirst => t.bad_window.to_owned(),
+        BadPlan::ClosedAlready => t.bad_closed.to_owned(),
+        BadPlan::Dates => t.bad_dates.to_owned(),
+        BadPlan::Past(date) => fill(t.bad_past, &[&written(desk, *date)]),
+        BadPlan::Twice(date) => fill(t.bad_twice, &[&written(desk, *date)]),
+        BadPlan::BeforeBooking(date) => fill(t.bad_early, &[&written(desk, *date)]),
+        BadPlan::CancelAfterStart => t.bad_cancel.to_owned(),
+        BadPlan::Year(year) => fill(t.bad_year, &[year]),
+        BadPlan::Layout(problem) => hall_told(t, problem),
+    }
+}
+
+/// A time as it is typed into the form.
+fn written(desk: &AtDesk, time: DateTime<Utc>) -> impl Display {
+    time.with_timezone(&desk.visit.site().settings.time_zone).format("%Y-%m-%d %H:%M")
+}
+
+fn hall_told(t: &Console, problem: &BadLayout) -> String {
+    match problem {
+        BadLayout::Name(name) => fill(t.bad_name, &[name]),
+        BadLayout::Twice(name) => fill(t.bad_section_twice, &[name]),
+        BadLayout::Price(name) => fill(t.bad_price, &[name, &count(HIGHEST_PRICE.unsigned_abs())]),
+        BadLayout::Rows(name) | BadLayout::Described(name) => fill(t.bad_rows, &[name, &MOST_PER_ROW]),
+        BadLayout::Seats(seats) => fill(t.bad_seats, &[&count(MOST_SEATS as u64), &count(*seats)]),
+    }
 }
 
 impl Typed {
@@ -71,7 +106,7 @@ impl Typed {
             "" => None,
             hours => {
                 let hours = hours.parse::<u32>().ok().filter(|hours| *hours <= MOST_HOURS);
-                Some(hours.ok_or_else(|| t.refused_hours.to_owned())?)
+                Some(hours.ok_or_else(|| fill(t.refused_hours, &[&count(MOST_HOURS)]))?)
             }
         };
         let date = |line: &str| {
@@ -92,18 +127,22 @@ impl Typed {
 
     /// A time as people or browsers write it, in the time zone of the house.
     fn time(&self, desk: &AtDesk, text: &str) -> Result<DateTime<Utc>, String> {
-        let text = text.trim();
+        let (text, t) = (text.trim(), desk.visit.console());
+        if text.is_empty() {
+            return Err(t.refused_no_time.to_owned());
+        }
         let zone = desk.visit.site().settings.time_zone;
         let forms = ["%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"];
         let local = forms.iter().find_map(|form| NaiveDateTime::parse_from_str(text, form).ok());
-        let time = local.and_then(|local| zone.from_local_datetime(&local).earliest());
-        time.map(|time| time.to_utc()).ok_or_else(|| fill(desk.visit.console().refused_time, &[&text]))
+        let local = local.ok_or_else(|| fill(t.refused_time, &[&text]))?;
+        let time = zone.from_local_datetime(&local).earliest();
+        time.map(|time| time.to_utc()).ok_or_else(|| fill(t.refused_skipped, &[&zone.name(), &text]))
     }
 
     fn layout(&self, t: &Console) -> Result<Layout, String> {
         let section = |(at, line): (usize, &str)| section(line).ok_or_else(|| fill(t.refused_line, &[&(at + 1)]));
         let sections = lines(&self.hall).enumerate().map(section).collect::<Result<_, _>>()?;
-        Layout::new(sections).map_err(|error| error.to_string())
+        Layout::new(sections).map_err(|problem| hall_told(t, &problem))
     }
 }
 

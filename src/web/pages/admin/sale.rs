@@ -108,7 +108,9 @@ fn figures(desk: &AtDesk, sale: &SaleView) -> Markup {
     let optional = |value: Option<String>| value.unwrap_or_else(|| t.unknown.to_owned());
     html! {
         dl.figures.panel #live-figures {
-            div { dt { (t.waiting) } dd.big { (count(figures.waiting)) } }
+            div { dt { (t.waiting) } dd.big { (count(figures.waiting)) }
+                @if figures.absent > 0 { dd.muted { (fill(t.absent, &[&count(figures.absent)])) } }
+            }
             div { dt { (t.inside) } dd.big { (fill(t.of, &[&count(figures.inside), &setting(sale, "maxActive")])) } }
             div { dt { (t.held) } dd.big { (count(figures.held)) } }
             div { dt { (t.sold) } dd.big { (fill(t.of, &[&count(figures.sold), &count(figures.seats)])) } }

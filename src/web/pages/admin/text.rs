@@ -41,6 +41,7 @@ texts! { Console {
 
     event: "Event", "공연";
     waiting: "Waiting", "대기";
+    absent: "{} of them silent: passed over until they ask again", "그중 {}명은 응답이 없어 다시 물어볼 때까지 건너뜁니다";
     inside: "Inside", "입장";
     of: "{} of {}", "{} / 전체 {}";
     held: "Held", "선점";
@@ -109,6 +110,7 @@ texts! { Console {
     refused_number: "{} is a whole number from {} to {}.", "{}: {}부터 {}까지의 정수를 입력하세요.";
     refused_stale: "Someone else changed the settings meanwhile. Look at them and save again.", "그사이 다른 운영자가 설정을 바꿨습니다. 확인하고 다시 저장하세요.";
     refused_token: "This is no token of this event. Copy all of it, with its hyphens.", "이 공연의 토큰이 아닙니다. 하이픈까지 전부 복사하세요.";
+    refused_over: "This place is over already.", "이미 끝난 자리입니다.";
     role_too_low: "Your role does not allow this", "권한이 없습니다";
     role_hint: "You are signed in as {}. Ask an admin, or sign in with another key.", "{} 권한으로 로그인했습니다. 관리자에게 요청하거나 다른 키로 로그인하세요.";
 
@@ -127,7 +129,24 @@ texts! { Console {
     hall_total: "{} seats, {} in all if every seat is sold", "{}석, 모두 팔리면 {}";
     section_total: "{}: {} seats at {}", "{}: {}석, {}";
     refused_time: "Write times as 2027-03-01 19:30: {}", "시각은 2027-03-01 19:30처럼 쓰세요: {}";
-    refused_hours: "The hours are a whole number.", "시간은 정수로 쓰세요.";
+    refused_no_time: "Say when booking opens and closes.", "예매 시작과 마감 시각을 입력하세요.";
+    refused_skipped: "There is no such time in {}: {} falls into a change of the clocks.", "{}에는 없는 시각입니다. {}은(는) 서머타임으로 건너뜁니다.";
+    refused_hours: "The hours are a whole number up to {}.", "시간은 {} 이하의 정수로 쓰세요.";
+    bad_title: "Give the concert a title of 1 to 200 letters.", "제목을 1자에서 200자까지 입력하세요.";
+    bad_description: "Shorten the description to 5,000 letters.", "설명을 5,000자까지로 줄이세요.";
+    bad_window: "Let booking close after it opens.", "예매 마감을 예매 시작보다 늦게 정하세요.";
+    bad_closed: "Booking would be over already. Let it close later.", "예매 마감이 이미 지났습니다. 더 늦은 시각을 입력하세요.";
+    bad_dates: "Give 1 to 100 dates.", "공연 일시를 1개에서 100개까지 입력하세요.";
+    bad_past: "This date is in the past: {}", "이미 지난 일시입니다: {}";
+    bad_twice: "This date is there twice: {}", "같은 일시가 두 번 있습니다: {}";
+    bad_early: "This date is before booking opens: {}", "예매 시작보다 이른 일시입니다: {}";
+    bad_cancel: "Let cancelling end when the concert begins, or before.", "취소 마감은 공연 시작보다 늦을 수 없습니다.";
+    bad_year: "Check the year: {}", "연도를 확인하세요: {}";
+    bad_name: "Give section {} another name: up to 12 letters, digits and inner spaces.", "{} 구역의 이름을 바꾸세요. 글자와 숫자, 중간 공백만 12자까지 쓸 수 있습니다.";
+    bad_section_twice: "Two sections are called {}. Give one another name.", "{} 구역이 두 번 있습니다. 이름을 다르게 지으세요.";
+    bad_price: "Give section {} a price from 0 to {}.", "{} 구역의 가격을 0에서 {} 사이로 입력하세요.";
+    bad_rows: "Give section {} rows of 1 to {} seats.", "{} 구역은 한 줄에 1석에서 {}석까지 둘 수 있습니다.";
+    bad_seats: "A hall has 1 to {} seats; this one has {}.", "좌석은 1석에서 {}석까지 둘 수 있습니다. 지금은 {}석입니다.";
     refused_line: "Line {} of the hall: write name, price, rows × seats.", "좌석 배치 {}번째 줄: 이름, 가격, 줄 수 × 좌석 수로 쓰세요.";
 
     find_tickets: "Find tickets", "티켓 찾기";

@@ -1,0 +1,1 @@
+ALTER TABLE controls DROP COLUMN was_paused;
