@@ -266,16 +266,21 @@ impl<'a> Sale<'a> {
         }
     }
 
+    /// Whoever was not heard from since then is absent.
+    fn heard_since(&self, now: u64) -> u64 {
+        now.saturating_sub(2 * self.policy.slice().as_millis() as u64)
+    }
+
     /// As the script does: the first in line who were heard from lately.
     fn admit(&mut self, now: u64, score: &mut Score) {
-        let heard = 2 * self.policy.slice().as_millis() as u64;
+        let heard = self.heard_since(now);
         let most = self.policy.max_active.min(self.seats_left);
         let mut room = most.saturating_sub(self.passes.len() as u64).min(self.policy.batch);
         let (people, passes, leaves) = (&mut self.people, &mut self.passes, &mut self.leaves);
         let before = self.line.len();
         self.line.retain(|number| {
             let Some(person) = people.get_mut(*number as usize).filter(|_| room > 0) else { return true };
-            if person.last_poll + heard < now {
+            if person.last_poll < heard {
                 return true;
             }
             room -= 1;
@@ -306,11 +311,15 @@ impl<'a> Sale<'a> {
     }
 
     fn look(&mut self, now: u64) {
+        let heard = self.heard_since(now);
+        let absent = |number: &&u32| self.people.get(**number as usize).is_some_and(|person| person.last_poll < heard);
+        let absent = self.line.iter().filter(absent).count() as u64;
         self.outlook = self.estimator.observe(&Seen {
             now_ms: now,
             passes: &self.passes,
             policy: self.policy,
             waiting: self.line.len() as u64,
+            absent,
             gave_up: self.gave_up,
             seats_left: self.seats_left,
             open: true,

@@ -53,6 +53,8 @@ pub struct SaleView {
     pub starts_at: Option<DateTime<Utc>>,
     pub state: State,
     pub reason: Option<Reason>,
+    /// Whether it is on sale at this time, whatever operators decided.
+    pub booking: BookingTime,
     /// False while Redis does not have the last decision yet.
     pub in_force: bool,
     pub figures: Figures,
@@ -61,6 +63,14 @@ pub struct SaleView {
     pub pace: Option<f64>,
     /// The share of people let in within the time they were first told; null while unknown.
     pub estimate_score: Option<f64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum BookingTime {
+    NotYet,
+    Open,
+    Over,
 }
 
 /// What needs an operator, most urgent first.
@@ -184,6 +194,11 @@ impl Desk {
             starts_at: facts.starts_at,
             state: control.state,
             reason: control.reason.clone().filter(|_| control.state == State::Paused),
+            booking: match event.booking() {
+                Booking::NotYet(_) => BookingTime::NotYet,
+                Booking::Open => BookingTime::Open,
+                Booking::Over => BookingTime::Over,
+            },
             in_force: !event.lacks_control(),
             figures: snapshot.map(|snapshot| figures(event, snapshot)).unwrap_or_default(),
             policy: self.controls.view(&control),

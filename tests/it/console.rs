@@ -109,6 +109,19 @@ async fn the_console_is_for_operators_who_are_signed_in() {
         Some("/admin/sign-in"),
         "the session is over, not only the cookie"
     );
+    let browser = Browser::signed_in(&app, TOKEN).await;
+    assert_eq!(browser.get("/admin/").await.to.as_deref(), Some("/admin"));
+    let missing = browser.get("/admin/events/99").await;
+    assert!(missing.status == 404 && missing.text.contains("To the console"), "{}", missing.text);
+    let sale = async || answer(app.request(Method::GET, "/api/admin/events/1").bearer_auth(TOKEN)).await.1;
+    assert_eq!(sale().await["booking"], "OPEN");
+    assert!(browser.get("/admin").await.text.contains("Open"));
+    app.db.execute("UPDATE events SET on_sale = false").await.unwrap();
+    app.parts().catalogue.refresh().await.unwrap();
+    assert_eq!(sale().await["booking"], "OVER");
+    for path in ["/admin", "/admin/events/1"] {
+        assert!(browser.get(path).await.text.contains("Booking is over"), "{path}");
+    }
     app.finish().await;
 }
 

@@ -60,7 +60,8 @@ pub fn notice(visit: &Visit, title: &str, hint: &str, again: bool) -> Markup {
             p { (hint) }
             p.actions {
                 @if again { a.button.primary href=(visit.request.uri().path()) { (t.try_again) } }
-                a.button href="/" { (t.home) }
+                @if visit.request.path().starts_with("/admin") { a.button href="/admin" { (visit.lang.console().to_console) } }
+                @else { a.button href="/" { (t.home) } }
             }
         }
     }

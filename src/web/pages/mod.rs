@@ -58,6 +58,7 @@ pub fn routes(config: &mut ServiceConfig, metrics: &Arc<Metrics>) {
         .service(form("/account/sign-out").route(post().to(account::sign_out)))
         .service(form("/account/charge").route(post().to(account::charge)))
         .service(page("/admin").route(get().to(admin::overview::page)))
+        .service(page("/admin/").route(get().to(to_page)))
         .service(page("/admin/sign-in").route(get().to(admin::entrance::page)))
         .service(form("/admin/sign-in/key").route(post().to(admin::entrance::sign_in)))
         .service(form("/admin/sign-out").route(post().to(admin::entrance::sign_out)))

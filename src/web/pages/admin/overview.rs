@@ -7,7 +7,7 @@ use serde::Deserialize;
 use crate::base::control::State;
 use crate::base::error::Error;
 use crate::base::recent::RECENT;
-use crate::house::desk::{Attention, SaleView};
+use crate::house::desk::{Attention, BookingTime, SaleView};
 use crate::house::operators::Role;
 use crate::web::pages::admin::{AtDesk, with_operator};
 use crate::web::pages::layout::count;
@@ -79,7 +79,7 @@ fn row(desk: &AtDesk, sale: &SaleView, attention: Attention) -> Markup {
                 a href={ "/admin/events/" (sale.event_id) } { (sale.title) }
                 @if let Some(starts_at) = sale.starts_at { br; span.muted { (visit.time(starts_at)) } }
             }
-            td { (state(desk, sale.state)) (warning(desk, attention)) }
+            td { (state(desk, sale)) (warning(desk, attention)) }
             td.number { (count(figures.waiting)) }
             td.number { (fill(t.of, &[&count(figures.inside), &setting(sale, "maxActive")])) }
             td.number { (fill(t.of, &[&count(figures.sold), &count(figures.seats)])) }
@@ -92,12 +92,14 @@ pub fn setting(sale: &SaleView, name: &str) -> String {
     sale.policy.settings.get(name).and_then(serde_json::Value::as_u64).map(count).unwrap_or_default()
 }
 
-pub fn state(desk: &AtDesk, state: State) -> Markup {
+pub fn state(desk: &AtDesk, sale: &SaleView) -> Markup {
     let t = desk.visit.console();
-    let (class, text) = match state {
-        State::Open => ("open", t.open),
-        State::Paused => ("soon", t.paused),
-        State::Closed => ("over", t.closed),
+    let (class, text) = match (sale.state, sale.booking) {
+        (State::Closed, _) => ("over", t.closed),
+        (_, BookingTime::Over) => ("over", t.booking_over),
+        (State::Paused, _) => ("soon", t.paused),
+        (State::Open, BookingTime::NotYet) => ("soon", t.not_yet),
+        (State::Open, BookingTime::Open) => ("open", t.open),
     };
     html! { span class={ "badge " (class) } { (text) } }
 }

@@ -80,7 +80,7 @@ pub async fn sale_page(desk: &AtDesk, event: &Arc<Event>, left: Left) -> Result<
         p.crumb { a href="/admin" { "← " (t.sales) } }
         div.title-row {
             h1 { (sale.title) }
-            p { (state(desk, sale.state)) (warning(desk, site.desk.attention(event))) }
+            p { (state(desk, &sale)) (warning(desk, site.desk.attention(event))) }
         }
         @if let Some(starts_at) = sale.starts_at { p.muted { (desk.visit.time(starts_at)) } }
         @if !sale.in_force { div.alert.warn role="status" { p { (t.kept) } } }
@@ -191,7 +191,7 @@ fn pausing(desk: &AtDesk, sale: &SaleView, left: &Left) -> Markup {
         .unwrap_or_else(|| Reason { ko: String::new(), en: String::new() });
     html! {
         section.panel aria-labelledby="pausing" {
-            h2 #pausing { (t.state) ": " (state(desk, sale.state)) }
+            h2 #pausing { (t.state) ": " (state(desk, sale)) }
             @match sale.state {
                 State::Open => {},
                 State::Paused => { (reading(desk, sale.reason.as_ref())) form method="post" action=(path("resume")) { button.button.primary type="submit" { (t.resume) } } },

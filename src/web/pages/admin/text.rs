@@ -36,6 +36,9 @@ texts! { Console {
     open: "Open", "판매 중";
     paused: "Paused", "일시 중지";
     closed: "Closed", "종료";
+    not_yet: "Not on sale yet", "예매 전";
+    booking_over: "Booking is over", "예매 마감";
+    to_console: "To the console", "운영 콘솔로";
     attention_lost: "Redis and database disagree: nothing is sold", "Redis와 데이터베이스가 달라 판매가 멈췄습니다";
     attention_old: "No fresh figures", "최신 수치가 없습니다";
 
