@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use zticket_testkit::{Proxy, Server, Zticket, eventually};
+use zticket_testkit::{Proxy, Server, Zticket, eventually, ports};
 
 use crate::support::{TestApp, database, empty_database, start_redis};
 
@@ -63,6 +63,27 @@ async fn a_server_waits_for_redis_at_start_and_a_stop_exits_with_0() {
     terminate(&mut server).await;
     let parked = "SELECT parked AS n FROM events WHERE id = 1";
     assert_eq!(db.number(parked).await.unwrap(), 1, "a clean stop is recorded");
+    db.remove().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_query_is_timed_by_its_name() {
+    let (db, redis) = (empty_database().await, start_redis().await);
+    let (port, management) = (ports::free().unwrap(), ports::free().unwrap());
+    // Whatever is logged.
+    let mut server = zticket(&db.url, &redis.url()).on(port, management).set("ZTICKET_LOG", "error").start().unwrap();
+    server.answers(&format!("http://127.0.0.1:{port}/api/seats/available-count")).await.unwrap();
+    let url = format!("http://127.0.0.1:{management}/actuator/metrics/zticket_query_duration_seconds");
+    for query in ["events.all", "events.line", "changes.unsettled", "controls.all"] {
+        eventually(query, async || {
+            let metric: Value = reqwest::get(&url).await.unwrap().json().await.unwrap();
+            let mut series = metric["series"].as_array().unwrap().iter();
+            let known = series.find(|series| series["labels"]["query"] == query)?;
+            (known["count"].as_u64()? > 0).then_some(())
+        })
+        .await;
+    }
+    terminate(&mut server).await;
     db.remove().await.unwrap();
 }
 
