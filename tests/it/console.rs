@@ -268,7 +268,7 @@ async fn figures_hall_and_audit_log_are_on_the_page_of_a_sale() {
     let wrong = browser.post("/admin/events/1/kick", &[("uuid", "made up")]).await;
     assert!(wrong.status == 422 && wrong.text.contains("no token of this event") && wrong.text.contains("made up"));
     let page = browser.get("/admin/events/1").await.text;
-    assert!(page.contains("kick") && page.contains("place: ") && page.contains("ZTICKET_ADMIN_TOKEN"));
+    assert!(page.contains("ended a place") && page.contains("place: ") && page.contains("ZTICKET_ADMIN_TOKEN"));
     let overview = browser.get("/admin").await.text;
     assert!(overview.contains("/admin/events/1") && overview.contains("1 of 50"));
     assert!(browser.get("/admin/audit").await.text.contains("place: "));

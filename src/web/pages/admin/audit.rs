@@ -48,7 +48,7 @@ pub fn entries(desk: &AtDesk, entries: &[Done]) -> Markup {
                             tr {
                                 td { (visit.time(entry.at)) }
                                 td { (entry.who) }
-                                td { (entry.action) @if let Some(event) = entry.event { " · " a href={ "/admin/events/" (event) } { (t.event) " " (event) } } }
+                                td { (action(desk, &entry.action)) @if let Some(event) = entry.event { " · " a href={ "/admin/events/" (event) } { (t.event) " " (event) } } }
                                 td { ul.plain { @for line in differences(entry) { li.code { (line) } } } }
                             }
                         }
@@ -56,6 +56,24 @@ pub fn entries(desk: &AtDesk, entries: &[Done]) -> Markup {
                 }
             }
         }
+    }
+}
+
+/// What was done, in the language of the page. Words that it does not know are shown as they are.
+fn action<'a>(desk: &AtDesk, word: &'a str) -> &'a str {
+    let t = desk.visit.console();
+    match word {
+        "pause" => t.did_pause,
+        "resume" => t.did_resume,
+        "close" => t.did_close,
+        "reopen" => t.did_reopen,
+        "policy" => t.did_policy,
+        "kick" => t.did_kick,
+        "cancel ticket" => t.did_cancel,
+        "add concert" => t.did_add_concert,
+        "change concert" => t.did_change_concert,
+        "change event" => t.did_change_event,
+        _ => word,
     }
 }
 

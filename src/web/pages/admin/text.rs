@@ -173,6 +173,16 @@ texts! { Console {
     who: "Who", "운영자";
     what: "What", "내용";
     difference: "Before → after", "이전 → 이후";
+    did_pause: "paused the sale", "판매를 일시 중지";
+    did_resume: "resumed the sale", "판매를 다시 시작";
+    did_close: "closed the sale", "판매를 종료";
+    did_reopen: "reopened the sale", "판매를 다시 엶";
+    did_policy: "changed settings", "설정을 변경";
+    did_kick: "ended a place", "자리를 끝냄";
+    did_cancel: "cancelled a ticket", "티켓을 취소";
+    did_add_concert: "set up a concert", "공연을 만듦";
+    did_change_concert: "changed a concert", "공연을 변경";
+    did_change_event: "changed an event", "공연 일시를 변경";
     nothing_done: "Nothing was done yet.", "아직 기록이 없습니다.";
 } }
 
