@@ -100,6 +100,8 @@ async fn nobody_is_swept(refusal: Refusal, redis: Redis) {
     let until = Instant::now() + Duration::from_secs(12);
     join_all(visitors[1..].iter().map(|visitor| poll_until(&app, visitor, until))).await;
     assert_eq!(app.seats(None).await.len(), 50, "the seats can be read");
+    let pulses = app.parts().stores.metrics.scripts.with_label_values(&["1_line_pulse", "refused"]).get();
+    assert!(pulses > 0, "refused writes are counted as such");
     refusal.end(&app.redis).await.unwrap();
     // For another TTL with a Redis that is well again.
     let until = Instant::now() + Duration::from_secs(6);

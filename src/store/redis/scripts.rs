@@ -399,12 +399,18 @@ impl Scripts {
         }
         let elapsed = started.elapsed().as_secs_f64();
         self.metrics.script_seconds.with_label_values(&[source.name]).observe(elapsed);
-        let reply = outcome.map(|values| Reply { values, script: source.name }).inspect_err(|_| {
-            self.metrics.scripts.with_label_values(&[source.name, "error"]).inc();
+        let reply = outcome.map(|values| Reply { values, script: source.name }).inspect_err(|error| {
+            let kind = if refuses_writes(error) { "refused" } else { "error" };
+            self.metrics.scripts.with_label_values(&[source.name, kind]).inc();
         })?;
         self.metrics.scripts.with_label_values(&[source.name, reply.word()]).inc();
         if reply.word() == "UNREADY" { Err(Error::Unready) } else { Ok(reply) }
     }
+}
+
+/// Whether Redis answers but takes no writes: it is full, a replica, without its replicas, or unable to save.
+fn refuses_writes(error: &RedisError) -> bool {
+    matches!(error.code(), Some("OOM" | "READONLY" | "NOREPLICAS" | "MISCONF"))
 }
 
 /// Whether a call found a connection that broke since the last one. A cluster says that it has none for the moment.
