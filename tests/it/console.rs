@@ -1,14 +1,11 @@
 //! The console, as a browser without JavaScript uses it.
 
-use std::time::{Duration, Instant};
-
 use reqwest::redirect::Policy as Redirects;
 use reqwest::{Client, Method, StatusCode};
 use serde_json::{Value, json};
 use zticket::house::operators::{self, Role};
-use zticket::server::run::Background;
-use zticket_testkit::eventually;
 
+use crate::admin::is_in_force_on_another_server;
 use crate::support::TestApp;
 use crate::support::app::answer;
 
@@ -222,31 +219,14 @@ async fn settings_are_changed_one_by_one_and_refusals_keep_what_was_typed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_in_the_console_is_in_force_on_every_server_within_a_second() {
-    let app = TestApp::start_with(Background::Running, |config| {
-        config.admin_token = Some(TOKEN.to_owned());
-        (config.policy.max_active, config.policy.interval_ms) = (1, 20);
+    is_in_force_on_another_server(async |app| {
+        let mut browser = Browser::signed_in(app, TOKEN).await;
+        let rest = [("batch", "200"), ("intervalMs", "20"), ("activeTtlSeconds", "300"), ("holdTtlSeconds", "300")];
+        let more = [("queueTtlSeconds", "180"), ("maxQueue", "0"), ("seatsPerPass", "4")];
+        let own = [("maxActive", "2"), ("version", "0"), ("what", "save")];
+        browser.post("/admin/events/1/policy", &[&rest[..], &more, &own].concat()).await;
     })
     .await;
-    let other = app.another(Background::Running).await;
-    let visitors = [app.enter().await, app.enter().await, app.enter().await];
-    app.wait_inside(&visitors[0]).await;
-    let status_there = async |visitor: usize| {
-        let url = format!("http://{}/api/queues/tokens/{}", other.addr, visitors[visitor].0);
-        answer(app.client.get(url)).await.1["status"].clone()
-    };
-    assert_eq!(status_there(1).await, "WAITING");
-    let mut browser = Browser::signed_in(&app, TOKEN).await;
-    let began = Instant::now();
-    let rest = [("batch", "200"), ("intervalMs", "20"), ("activeTtlSeconds", "300"), ("holdTtlSeconds", "300")];
-    let more = [("queueTtlSeconds", "180"), ("maxQueue", "0"), ("seatsPerPass", "4")];
-    let own = [("maxActive", "2"), ("version", "0"), ("what", "save")];
-    browser.post("/admin/events/1/policy", &[&rest[..], &more, &own].concat()).await;
-    eventually("the other server lets one more in", async || (status_there(1).await == "ACTIVE").then_some(())).await;
-    let took = began.elapsed();
-    assert!(took < Duration::from_secs(1), "{took:?}");
-    assert_eq!(status_there(2).await, "WAITING");
-    other.stop().await;
-    app.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
