@@ -154,10 +154,9 @@ fn overtaking(world: &World, event: i32, before: Instant, new: &[u32]) {
         let stands = story.event == event && story.place < *last && story.waiting && story.entered < before;
         let stands = stands && !world.is_void(story.began);
         if stands && alive(world, &story, before) && !lock(&world.admitted).contains(&(event, story.place)) {
-            let polls: Vec<_> =
-                story.polls.iter().map(|(at, server)| (before.saturating_duration_since(*at), server)).collect();
+            let polls: Vec<_> = story.polls.iter().map(|poll| poll.before(before)).collect();
             let what = format!(
-                "place {last} of event {event} was let in before place {}, whose polls were answered {polls:?} ago (time, server)",
+                "place {last} of event {event} was let in before place {}, whose polls were {polls:?} ago (sent, answered, server)",
                 story.place
             );
             world.violated(Rule::NobodyOvertakes, what);
@@ -169,9 +168,9 @@ fn overtaking(world: &World, event: i32, before: Instant, new: &[u32]) {
 /// in since.
 fn alive(world: &World, story: &Story, at: Instant) -> bool {
     let slice = QUEUE_TTL / 4;
-    story.polls.iter().any(|(poll, server)| {
-        let age = at.saturating_duration_since(*poll);
-        let in_time = age >= PASSED_ON && age <= slice - Duration::from_millis(200);
-        in_time && world.passed_on(*poll, *server) && !world.blind_since(*poll - AS_OF)
+    story.polls.iter().any(|poll| {
+        let (sent, answered, _) = poll.before(at);
+        let in_time = answered >= PASSED_ON && sent <= slice - Duration::from_millis(200);
+        in_time && world.passed_on(poll) && !world.blind_since(poll.sent - AS_OF)
     })
 }

@@ -174,7 +174,7 @@ fn someone_waiting(world: &World, last: bool) -> Option<(i32, u32)> {
     let stories = lock(&world.stories);
     let waiting = stories.iter().filter_map(|story| {
         let story = lock(story);
-        let lately = story.polls.len() > 2 && story.polls.back()?.0.elapsed() < Duration::from_secs(3);
+        let lately = story.polls.len() > 2 && story.polls.back()?.answered.elapsed() < Duration::from_secs(3);
         (story.waiting && lately).then_some((story.event, story.place))
     });
     let mut waiting: Vec<_> = waiting.collect();

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::stage::QUEUE_TTL;
-use crate::world::{End, PASSED_ON, Rule, Shared, Story, Told, World, lock};
+use crate::world::{End, PASSED_ON, Poll, Rule, Shared, Story, Told, World, lock};
 
 const NAP: Duration = Duration::from_millis(100);
 const LONGEST_NAP: Duration = Duration::from_secs(2);
@@ -32,7 +32,7 @@ pub struct Visitor {
 struct Answer {
     status: StatusCode,
     body: Value,
-    server: usize,
+    poll: Poll,
 }
 
 impl Answer {
@@ -84,6 +84,7 @@ impl Visitor {
         }
         let request = self.dressed(self.world.http.request(method.clone(), url), body);
         let counts = &self.world.counts;
+        let sent = Instant::now();
         let answer = match request.send().await {
             Ok(answer) => {
                 let status = answer.status();
@@ -111,7 +112,7 @@ impl Visitor {
             }
             _ => counts.refused.fetch_add(1, Relaxed),
         };
-        Some(Answer { status, body, server })
+        Some(Answer { status, body, poll: Poll { sent, answered: Instant::now(), server } })
     }
 
     fn dressed(&self, mut request: RequestBuilder, body: &Value) -> RequestBuilder {
@@ -186,7 +187,7 @@ impl Visitor {
             began: self.began,
             entered: now,
             waiting: true,
-            polls: VecDeque::from([(now, answer.server)]),
+            polls: VecDeque::from([answer.poll]),
             user: self.user,
             charged: 0,
             tickets: Vec::new(),
@@ -211,7 +212,7 @@ impl Visitor {
             match answer.body["status"].as_str() {
                 Some("ACTIVE") => break,
                 Some("SOLD_OUT") => return Some(End::SoldOut),
-                _ => self.heard(story, answer.server),
+                _ => self.heard(story, answer.poll),
             }
             if leaves && self.chance(20) {
                 lock(story).waiting = false;
@@ -225,41 +226,39 @@ impl Visitor {
         self.shop(story).await
     }
 
-    fn heard(&self, story: &Shared<Story>, server: usize) {
+    fn heard(&self, story: &Shared<Story>, poll: Poll) {
         let mut story = lock(story);
-        let now = Instant::now();
-        story.polls.push_back((now, server));
+        story.polls.push_back(poll);
         if story.polls.len() > 8 {
             story.polls.pop_front();
         }
     }
 
     fn expired(&self, story: &Shared<Story>, answer: &Answer) -> End {
-        self.heard(story, answer.server);
+        self.heard(story, answer.poll);
         let story = lock(story);
         if lock(&self.world.admitted).contains(&(story.event, story.place)) {
             // Let in, and out of time before a poll could say so.
             return End::RanOut;
         }
         // A poll may have been answered from a snapshot of ten seconds ago.
-        let known = story.polls.iter().rev().nth(1).map_or(story.entered, |(poll, _)| *poll);
+        let known = story.polls.iter().rev().nth(1).map_or(story.entered, |poll| poll.sent);
         if self.world.blind_since(known - Duration::from_secs(10)) {
             return End::Unseen;
         }
         // At least one of its polls must have reached Redis lately.
-        let heard = |(poll, server): &(Instant, usize)| {
-            poll.elapsed() < QUEUE_TTL - QUEUE_TTL / 4 - PASSED_ON && self.world.passed_on(*poll, *server)
-        };
+        let heard =
+            |poll: &Poll| poll.sent.elapsed() < QUEUE_TTL - QUEUE_TTL / 4 - PASSED_ON && self.world.passed_on(poll);
         if !story.polls.iter().rev().skip(1).any(heard) {
             return End::Silent;
         }
         let what = format!(
-            "place {} of event {} was answered {} after {:?} of waiting, polls answered {:?} ago",
+            "place {} of event {} was answered {} after {:?} of waiting, polls {:?} ago (sent, answered, server)",
             story.place,
             story.event,
             answer.code(),
             story.entered.elapsed(),
-            story.polls.iter().map(|(poll, server)| (poll.elapsed(), server)).collect::<Vec<_>>()
+            story.polls.iter().map(|poll| poll.before(Instant::now())).collect::<Vec<_>>()
         );
         self.world.violated(Rule::PollingGetsIn, what);
         End::Expired

@@ -102,6 +102,21 @@ pub enum End {
     StillWaiting,
 }
 
+/// A question that a server answered. It counted at some moment in between.
+#[derive(Debug, Clone, Copy)]
+pub struct Poll {
+    pub sent: Instant,
+    pub answered: Instant,
+    pub server: usize,
+}
+
+impl Poll {
+    /// For messages: how long before this moment it was sent and answered, and by which server.
+    pub fn before(&self, at: Instant) -> (Duration, Duration, usize) {
+        (at.saturating_duration_since(self.sent), at.saturating_duration_since(self.answered), self.server)
+    }
+}
+
 /// A visitor, as seen from outside.
 #[derive(Debug)]
 pub struct Story {
@@ -111,8 +126,8 @@ pub struct Story {
     pub began: Instant,
     pub entered: Instant,
     pub waiting: bool,
-    /// When a server answered that the place still waits, and which one.
-    pub polls: VecDeque<(Instant, usize)>,
+    /// Answers that the place still waits.
+    pub polls: VecDeque<Poll>,
     pub user: Option<Uuid>,
     pub charged: i64,
     pub tickets: Vec<Told>,
@@ -295,11 +310,11 @@ impl World {
         lock(&self.faults).iter().any(|fault| targets.contains(&fault.target) && within(fault))
     }
 
-    /// Whether Redis must have heard of a poll that this server answered: there was time to pass it on, and no fault
-    /// stood in the way.
-    pub fn passed_on(&self, poll: Instant, server: usize) -> bool {
-        let from = poll.checked_sub(AFTERMATH).unwrap_or(poll);
-        poll.elapsed() >= PASSED_ON && !self.was_hurt(&[Target::Server(server), Target::Redis], from, poll + PASSED_ON)
+    /// Whether Redis must have heard of a poll: there was time to pass it on, and no fault stood in the way.
+    pub fn passed_on(&self, poll: &Poll) -> bool {
+        let from = poll.sent.checked_sub(AFTERMATH).unwrap_or(poll.sent);
+        let targets = [Target::Server(poll.server), Target::Redis];
+        poll.answered.elapsed() >= PASSED_ON && !self.was_hurt(&targets, from, poll.answered + PASSED_ON)
     }
 
     pub fn any_hurt_since(&self, from: Instant) -> bool {
