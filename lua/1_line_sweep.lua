@@ -1,6 +1,6 @@
 #!lua
 -- line_sweep: turn the ring of pulse slices, drop places that were silent for all of it, trim the front.
--- version 6 | stage 1 | writes | O(line)
+-- version 7 | stage 1 | writes | O(line)
 --
 -- Servers request sweeps continuously. A gap between requests means that nobody could be served, and such time does
 -- not count as silence: the current slice starts over, so that delayed pulses arrive before the ring turns.
@@ -26,9 +26,9 @@
 
 local META, LINE, POLICY, BACK, TMP = unpack(KEYS)
 local PULSES = { unpack(KEYS, 6) }
-local last_now, skew, waiting, base, next_place, head, slice, turned, suspect, gap_to, gap_opens, gap_turns, last_asked =
+local last_now, skew, waiting, base, next_place, head, slice, turned, suspect, gap_to, gap_opens, gap_turns, last_asked, absent =
   unpack(redis.call('HMGET', META, 'now', 'skew', 'waiting', 'base', 'next', 'head', 'slice', 'turned', 'suspect',
-    'gap_to', 'gap_opens', 'gap_turns', 'asked'))
+    'gap_to', 'gap_opens', 'gap_turns', 'asked', 'absent'))
 
 -- shared: readiness
 -- An event is ready if it knows how many people wait and, if anyone does, has a line.
@@ -106,7 +106,8 @@ if waiting > 0 then
     redis.call('DEL', TMP)
   end
   if lost > 0 then
-    redis.call('HSET', META, 'waiting', alive, 'head', head)
+    -- Whoever is dropped was absent.
+    redis.call('HSET', META, 'waiting', alive, 'absent', math.max((tonumber(absent) or 0) - lost, 0), 'head', head)
     redis.call('HINCRBY', META, 'swept', lost)
     redis.call('HINCRBY', META, 'line_version', 1)
   end

@@ -1,6 +1,6 @@
 #!lua
 -- pass_admit: end overdue passes, then let in the next visitors that are present, in order.
--- version 5 | stage 2 | writes | O(passes ended + admitted) + O(line) of native bit operations
+-- version 6 | stage 2 | writes | O(passes ended + admitted) + O(line) of native bit operations
 --
 -- KEYS 1 meta      hash
 -- KEYS 2 line      bitmap  places that wait
@@ -68,7 +68,10 @@ if early > 0 then return { 'SKIPPED', early } end
 
 local inside = redis.call('ZCARD', PASSES)
 local room = math.min(tonumber(batch), max_active - inside, seats_total - sold - inside)
-if waiting == 0 then return { 'ADMITTED', 0 } end
+if waiting == 0 or seats_total - sold <= 0 then
+  redis.call('HDEL', META, 'absent')
+  return { 'ADMITTED', 0 }
+end
 
 -- Present means heard from in this slice or the one before. A visitor who polls on time is always in one of them.
 base, next_place, head, slice = tonumber(base), tonumber(next_place), tonumber(head), tonumber(slice)

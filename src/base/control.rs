@@ -144,6 +144,11 @@ impl Act {
 }
 
 impl Control {
+    /// Servers of an earlier version reopen a sale and leave the note as it is.
+    fn was_closed_while_paused(&self) -> bool {
+        self.state == State::Closed && self.was_paused
+    }
+
     /// After this act. Somebody whose page is old must not undo what another decided since.
     pub fn after(&self, act: Act) -> Result<Self, Error> {
         let refuse = |why: &str| Err(Error::InvalidPolicy(why.to_owned()));
@@ -152,8 +157,8 @@ impl Control {
             Act::Pause(_) | Act::Resume if self.state == State::Closed => return refuse(Act::CLOSED),
             Act::Reopen if paused => return refuse(Act::PAUSED),
             Act::Pause(reason) => (State::Paused, reason, false),
-            Act::Close => (State::Closed, self.reason.clone(), paused || self.was_paused),
-            Act::Reopen if self.was_paused => (State::Paused, self.reason.clone(), false),
+            Act::Close => (State::Closed, self.reason.clone(), paused || self.was_closed_while_paused()),
+            Act::Reopen if self.was_closed_while_paused() => (State::Paused, self.reason.clone(), false),
             Act::Resume | Act::Reopen => (State::Open, None, false),
         };
         Ok(Self { state, reason, was_paused, ..self.clone() })

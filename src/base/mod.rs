@@ -5,7 +5,6 @@ pub mod error;
 pub mod hall;
 pub mod ids;
 pub mod keys;
-pub mod machine;
 pub mod metrics;
 pub mod paging;
 pub mod policy;

@@ -19,7 +19,7 @@ const LISTED: usize = 1000;
 
 /// Places heard from lately. Marking is lock-free; [`Pulses::due`] says what Redis does not know yet.
 pub struct Pulses {
-    /// Since they were last sent, or known to be.
+    /// Polls that Redis may not know of yet.
     heard: Vec<OnceLock<Box<[AtomicU64]>>>,
     sent: Mutex<Sent>,
     held_up: AtomicBool,

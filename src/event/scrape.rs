@@ -1,6 +1,7 @@
 //! The metrics of events, made at each scrape from what this server knows about them. Only the busiest events have series of
 //! their own: ten thousand of them would drown whoever stores the series.
 
+use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
@@ -137,25 +138,25 @@ impl Look {
         totals
     }
 
-    /// Whether somebody asks about it, and how many people it has.
-    fn crowd(&self) -> (bool, u64) {
-        let people = self.snapshot.as_ref().map_or(0, |seen| seen.meta.waiting + seen.passes.len() as u64);
-        (self.event.hot(), people)
+    /// How many people it has, if anybody asks about it.
+    fn people(&self) -> u64 {
+        let people = |seen: &Arc<Snapshot>| seen.meta.waiting + seen.passes.len() as u64;
+        self.snapshot.as_ref().filter(|_| self.event.hot()).map_or(0, people)
     }
 }
 
-/// Remembers which events have series of their own, so that no total ever falls.
+/// Remembers what was shown, so that no total of the others ever falls.
 #[derive(Default)]
 pub struct Scrape(Mutex<Memory>);
 
 #[derive(Default)]
 struct Memory {
+    /// Events with series of their own.
     own: HashSet<u32>,
-    others: HashSet<u32>,
-    /// What the others had when they last had series of their own: that part was shown there.
-    shown_before: HashMap<u32, Totals>,
-    /// What those with series of their own had counted before: that part was shown with the others.
-    shown_among_others: Totals,
+    /// The totals of every event at the last scrape.
+    last: HashMap<u32, Totals>,
+    /// What the others counted together, whichever they were at the time.
+    others: Totals,
 }
 
 impl Scrape {
@@ -163,47 +164,39 @@ impl Scrape {
         let look = |event: Arc<Event>| Look { snapshot: event.snapshot.load_full(), event };
         let mut looks: Vec<Look> = events.into_iter().map(look).collect();
         let mut memory = lock(&self.0);
-        // Whoever has series keeps them until others are twice as busy.
+        // Whoever has series keeps them until others are twice as busy, or every event would have them in the course of time.
         let rank = |look: &Look| {
-            let (hot, people) = look.crowd();
-            let own = memory.own.contains(&look.event.id.get());
-            (!hot, std::cmp::Reverse(if own { people * 2 + 1 } else { people }), look.event.id)
+            let (own, people) = (memory.own.contains(&look.event.id.get()), look.people());
+            (Reverse(if own { people * 2 + 1 } else { people }), look.event.id)
         };
         looks.sort_by_cached_key(rank);
         let others = looks.split_off(looks.len().min(MOST));
+        memory.update(&looks, &others);
         let registry = Registry::new();
         gauges(&registry, &looks, &others)?;
-        counters(&registry, &looks, &memory.update(&looks, &others))?;
+        counters(&registry, &looks, &memory.others)?;
         Ok(registry.gather())
     }
 }
 
 impl Memory {
-    /// Notes who has series of their own now. Returns the totals of the others.
-    fn update(&mut self, own: &[Look], others: &[Look]) -> Totals {
-        let ids = |looks: &[Look]| looks.iter().map(|look| look.event.id.get()).collect();
-        let before = std::mem::replace(&mut self.own, ids(own));
-        let others_before = std::mem::replace(&mut self.others, ids(others));
-        for look in own.iter().filter(|look| others_before.contains(&look.event.id.get())) {
-            let shown = self.shown_before.remove(&look.event.id.get()).unwrap_or_default();
-            more(&mut self.shown_among_others, &look.totals(), &shown);
-        }
-        let mut sum = self.shown_among_others.clone();
-        for look in others {
+    fn update(&mut self, own: &[Look], others: &[Look]) {
+        self.own = own.iter().map(|look| look.event.id.get()).collect();
+        let mut last = HashMap::new();
+        for look in own.iter().chain(others) {
             let (id, totals) = (look.event.id.get(), look.totals());
-            if before.contains(&id) {
-                self.shown_before.insert(id, totals.clone());
+            if !self.own.contains(&id) {
+                let before = self.last.get(&id);
+                for (key, total) in &totals {
+                    let before = before.and_then(|before| before.get(key)).copied().unwrap_or(0);
+                    // If Redis was rebuilt from an old copy, its counters begin anew.
+                    let risen = if *total < before { *total } else { total - before };
+                    *self.others.entry(*key).or_default() += risen;
+                }
             }
-            more(&mut sum, &totals, self.shown_before.get(&id).unwrap_or(&Totals::new()));
+            last.insert(id, totals);
         }
-        sum
-    }
-}
-
-/// Adds what `totals` has more than `shown`.
-fn more(sum: &mut Totals, totals: &Totals, shown: &Totals) {
-    for (key, total) in totals {
-        *sum.entry(*key).or_default() += total.saturating_sub(shown.get(key).copied().unwrap_or(0));
+        self.last = last;
     }
 }
 
@@ -274,15 +267,20 @@ mod tests {
         (0..80).for_each(sell);
         let first = sold();
         assert_eq!((first.len(), first["1"], first["other"]), (51, 1.0, 30.0));
-        // Somebody asks about some of the others: they take the places of those that nobody asks about.
-        (70..80).for_each(|at| events[at].asked());
         (0..80).for_each(sell);
         let second = sold();
-        assert_eq!((second.len(), second["80"]), (51, 2.0));
-        // Both tickets of those that were others until now; the ten that became others sold nothing since.
-        assert_eq!(second["other"], 60.0);
+        assert_eq!((second.len(), second["1"], second["other"]), (51, 2.0, 60.0));
+        // The last thirty are the busiest now, and the first thirty become others.
+        let memory = || lock(&scrape.0);
+        let busy = |own: std::ops::Range<u32>| memory().own = own.collect();
+        busy(31..81);
         (0..80).for_each(sell);
         let third = sold();
-        assert_eq!((third["80"], third["other"]), (3.0, 90.0));
+        assert_eq!((third.len(), third["80"], third.get("1")), (51, 3.0, None));
+        assert_eq!(third["other"], 90.0, "what the first thirty sold before was shown as their own");
+        busy(1..51);
+        (0..80).for_each(sell);
+        let fourth = sold();
+        assert_eq!((fourth["1"], fourth["other"]), (4.0, 120.0));
     }
 }

@@ -2,13 +2,14 @@
 
 use std::cmp::Reverse;
 use std::sync::Arc;
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use diesel_async::AsyncConnection;
 use futures_util::FutureExt;
 use futures_util::future::{join_all, try_join_all};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
+use tokio::time::timeout;
 
 use crate::base::control::{Act, Control, Reason, State};
 use crate::base::error::Error;
@@ -24,12 +25,15 @@ use crate::event::snapshot::{Snapshot, Standing};
 use crate::house::history::{History, RefusedBy};
 use crate::house::operators::Operator;
 use crate::sale::control::{Controls, Decided, Decision, PolicyView};
+use crate::sale::line::Line;
 use crate::sale::tickets::{Ticket, Tickets};
 use crate::sale::views::Views;
 use crate::store::db::audit_log::{Entry, EntryRow};
-use crate::store::redis::scripts::Leave;
+use crate::store::redis::lane::Lane;
 use crate::store::{Stores, db};
 
+/// How long figures from memory wait for what the database adds.
+const LONGEST_EXTRA: Duration = Duration::from_secs(1);
 const LONGEST_WHY: usize = 500;
 /// People of one name whose tickets are shown.
 const MOST_NAMESAKES: i64 = 10;
@@ -39,6 +43,7 @@ pub struct Desk {
     catalogue: Arc<Catalogue>,
     views: Arc<Views>,
     controls: Arc<Controls>,
+    line: Arc<Line>,
     tickets: Arc<Tickets>,
     history: Arc<History>,
 }
@@ -143,10 +148,11 @@ impl Desk {
         catalogue: Arc<Catalogue>,
         views: Arc<Views>,
         controls: Arc<Controls>,
+        line: Arc<Line>,
         tickets: Arc<Tickets>,
         history: Arc<History>,
     ) -> Self {
-        Self { stores, catalogue, views, controls, tickets, history }
+        Self { stores, catalogue, views, controls, line, tickets, history }
     }
 
     /// All sales, in order of their numbers.
@@ -169,7 +175,8 @@ impl Desk {
 
     /// Without the database the other figures are shown all the same.
     async fn add_refused(&self, sales: &mut [SaleView]) {
-        match self.history.refused(sales.iter().map(|sale| sale.event_id).collect()).await {
+        let refused = self.history.refused(sales.iter().map(|sale| sale.event_id).collect());
+        match timeout(LONGEST_EXTRA, refused).await.unwrap_or(Err(Error::TooSlow("what was refused"))) {
             Ok(mut refused) => sales.iter_mut().for_each(|sale| sale.figures.refused = refused.remove(&sale.event_id)),
             Err(error) => tracing::debug!(%error, "shown without what was refused"),
         }
@@ -300,53 +307,34 @@ impl Desk {
         Ok(decided)
     }
 
-    /// Ends a place or a pass. Returns whether there was one to end: if not, the audit log has nothing to tell.
-    pub async fn kick(&self, who: &Operator, event: &Arc<Event>, token: Token) -> Result<bool, Error> {
-        let entry = Entry {
-            who: who.name.clone(),
-            action: "kick",
-            event: Some(event.id),
-            before: Some(self.standing(event, token).await),
-            after: None,
+    /// Ends a place or a pass. Returns whether there was one to end. First the entry in the audit log: what happens is never
+    /// without one. If it then fails, another entry says so.
+    pub async fn kick(&self, who: &Operator, lane: &Lane, event: &Arc<Event>, token: Token) -> Result<bool, Error> {
+        let snapshot = self.views.fresh(event).await?;
+        let status = match snapshot.standing(token.place()) {
+            Standing::Over => return Ok(false),
+            Standing::Active { .. } => "ACTIVE",
+            Standing::Waiting { .. } | Standing::SoldOut => "WAITING",
         };
-        let (stores, kicked) = (self.stores.clone(), event.clone());
-        let left = self.stores.query(move |conn| {
-            async move {
-                conn.transaction(async |conn| {
-                    db::audit_log::write(conn, &entry).await?;
-                    let mut redis = stores.redis.get().await?;
-                    match stores.scripts.leave(&mut redis, &kicked.keys, token.place()).await? {
-                        Leave::Left => Ok(()),
-                        // The entry is not kept.
-                        Leave::Gone => Err(Error::TokenExpired),
-                    }
-                })
-                .await
-            }
-            .boxed()
-        });
-        let left = left.await;
-        event.own_writes.note(token.place());
-        match left {
+        // The token itself is nobody else's business.
+        let mut had = json!({ "place": token.place().0, "status": status });
+        let seats: Vec<SeatNumber> = snapshot.seats.held_by(token.place()).into_iter().collect();
+        if let Some(had) = had.as_object_mut().filter(|_| !seats.is_empty()) {
+            had.insert("seats".to_owned(), json!(seats));
+        }
+        self.note(who, "kick", event.id, had.clone()).await?;
+        match self.line.leave(lane, event, token).await {
             Ok(()) => Ok(true),
-            Err(Error::TokenExpired) => Ok(false),
-            Err(error) => Err(error),
+            Err(error) => {
+                self.note(who, "kick failed", event.id, had).await?;
+                Err(error)
+            }
         }
     }
 
-    /// What a token had, for the audit log. The token itself is nobody else's business.
-    async fn standing(&self, event: &Arc<Event>, token: Token) -> Value {
-        let mut told = json!({ "place": token.place().0 });
-        if let (Ok(snapshot), Some(told)) = (self.views.fresh(event).await, told.as_object_mut()) {
-            let inside = matches!(snapshot.standing(token.place()), Standing::Active { .. });
-            told.insert("status".to_owned(), json!(if inside { "ACTIVE" } else { "WAITING" }));
-            let seats = snapshot.seats.held_by(token.place());
-            if !seats.is_empty() {
-                let seats: Vec<SeatNumber> = seats.into_iter().collect();
-                told.insert("seats".to_owned(), json!(seats));
-            }
-        }
-        told
+    async fn note(&self, who: &Operator, action: &'static str, event: EventId, before: Value) -> Result<(), Error> {
+        let entry = Entry { who: who.name.clone(), action, event: Some(event), before: Some(before), after: None };
+        self.stores.query(move |conn| async move { db::audit_log::write(conn, &entry).await }.boxed()).await
     }
 
     /// Takes a ticket back for the house, also after the deadline.

@@ -81,12 +81,15 @@ impl History {
 
     async fn save_refused(&self, events: &[Arc<Event>]) -> Result<(), Error> {
         let mut saved = self.saved.lock().await;
-        let mut refused = Vec::new();
+        let (mut refused, mut totals) = (Vec::new(), Vec::new());
         for event in events {
             for ((_, reason), total) in
                 event.tally.totals().into_iter().filter(|((what, _), _)| *what == Count::Refused)
             {
-                let times = total - saved.get(&(event.id, reason)).unwrap_or(&0);
+                let before = saved.get(&(event.id, reason)).copied().unwrap_or(0);
+                // An event that was taken off the programme and put on again counts anew.
+                let times = if total < before { total } else { total - before };
+                totals.push(((event.id, reason), total));
                 if times > 0 {
                     refused.push(Refused { event: event.id, reason, times });
                 }
@@ -98,9 +101,7 @@ impl History {
         let mut conn = self.stores.db.get().await?;
         // If the answer to this gets lost, it is saved twice.
         db::refusals::add(&mut conn, &refused).await?;
-        for Refused { event, reason, times } in refused {
-            *saved.entry((event, reason)).or_default() += times;
-        }
+        saved.extend(totals);
         db::refusals::forget_old(&mut conn).await
     }
 }

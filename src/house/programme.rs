@@ -137,8 +137,8 @@ impl Programme {
                 after.one_place_per_person = change.one_place_per_person.unwrap_or(after.one_place_per_person);
                 setup::check_title(&after.title)?;
                 let times = |row: &EventRow| (row.starts_at, row.cancel_until);
-                if let Some(starts_at) = after.starts_at.filter(|_| times(&after) != times(&before)) {
-                    setup::check_date(starts_at, after.cancel_until, Utc::now())?;
+                if times(&after) != times(&before) {
+                    setup::check_date(after.starts_at, after.cancel_until, Utc::now())?;
                 }
                 let (told_before, told_after) = (event_told(&before), event_told(&after));
                 if told_before == told_after {

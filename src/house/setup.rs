@@ -42,25 +42,25 @@ pub struct DatePlan {
 /// Why a concert cannot be set up or changed like this.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum BadPlan {
-    #[error("title is 1 to {LONGEST_TITLE} letters.")]
+    #[error("title must be 1 to {LONGEST_TITLE} letters.")]
     Title,
-    #[error("description is {LONGEST_DESCRIPTION} letters at most.")]
+    #[error("description must be {LONGEST_DESCRIPTION} letters at most.")]
     Description,
-    #[error("bookingClosesAt is after bookingOpensAt.")]
+    #[error("bookingClosesAt must be after bookingOpensAt.")]
     ClosesFirst,
-    #[error("bookingClosesAt is in the future.")]
+    #[error("bookingClosesAt must be in the future.")]
     ClosedAlready,
-    #[error("dates is a list of 1 to {MOST_DATES}.")]
+    #[error("dates must be a list of 1 to {MOST_DATES}.")]
     Dates,
-    #[error("{0} is in the past.")]
+    #[error("startsAt must be in the future, and {0} is not.")]
     Past(DateTime<Utc>),
-    #[error("{0} is there twice.")]
+    #[error("dates must differ: {0} is there twice.")]
     Twice(DateTime<Utc>),
-    #[error("{0} is before bookingOpensAt.")]
+    #[error("startsAt must be after bookingOpensAt, and {0} is not.")]
     BeforeBooking(DateTime<Utc>),
-    #[error("cancelUntil is startsAt or before.")]
+    #[error("cancelUntil must be startsAt or before.")]
     CancelAfterStart,
-    #[error("{0} is not a year from 2000 to 2999.")]
+    #[error("Years must be from 2000 to 2999, not {0}.")]
     Year(i32),
     #[error(transparent)]
     Layout(#[from] BadLayout),
@@ -83,7 +83,7 @@ impl ConcertPlan {
         }
         for (at, date) in self.dates.iter().enumerate() {
             let starts_at = date.starts_at;
-            check_date(starts_at, date.cancel_until, now)?;
+            check_date(Some(starts_at), date.cancel_until, now)?;
             if starts_at < self.booking_opens_at {
                 return Err(BadPlan::BeforeBooking(starts_at));
             }
@@ -97,16 +97,17 @@ impl ConcertPlan {
 
 /// The rules for the times of a date.
 pub fn check_date(
-    starts_at: DateTime<Utc>,
+    starts_at: Option<DateTime<Utc>>,
     cancel_until: Option<DateTime<Utc>>,
     now: DateTime<Utc>,
 ) -> Result<(), BadPlan> {
-    check_year(starts_at)?;
-    if starts_at <= now {
-        return Err(BadPlan::Past(starts_at));
-    }
+    starts_at.map_or(Ok(()), check_year)?;
     cancel_until.map_or(Ok(()), check_year)?;
-    if cancel_until.is_some_and(|until| until > starts_at) { Err(BadPlan::CancelAfterStart) } else { Ok(()) }
+    match (starts_at, cancel_until) {
+        (Some(starts_at), _) if starts_at <= now => Err(BadPlan::Past(starts_at)),
+        (Some(starts_at), Some(until)) if until > starts_at => Err(BadPlan::CancelAfterStart),
+        _ => Ok(()),
+    }
 }
 
 /// Other years are typing errors, and some programs cannot read them.

@@ -229,7 +229,10 @@ impl Settler {
         let mut forgotten: Vec<SeatChange> =
             latest.iter().filter(|change| known(change.seat) < change.version).copied().collect();
         forgotten.sort_by_key(|change| change.place);
-        let repaired = self.apply(&mut self.stores.redis.get().await?, event, &forgotten).await?.applied;
+        let repaired = match forgotten.as_slice() {
+            [] => 0,
+            forgotten => self.apply(&mut self.stores.redis.get().await?, event, forgotten).await?.applied,
+        };
         if repaired > 0 {
             tracing::warn!(event = %event.id, repaired, "Redis had forgotten sales or cancels");
             event.tally.add(Count::Repaired, "", repaired);

@@ -34,10 +34,11 @@ use crate::server::config::Config;
 use crate::store::db::changes::Unsettled;
 use crate::store::redis::scripts::Scripts;
 use crate::store::{Access, Stores, db};
-use crate::web::gauges::Workers;
 use crate::web::limits::Limits;
+use crate::web::machine::Processors;
 use crate::web::seat_maps::SeatMaps;
 use crate::web::site::{Settings, Site};
+use crate::web::workers::Workers;
 
 /// Everything a server is made of, before it listens and its loops run.
 pub struct Parts {
@@ -116,8 +117,15 @@ fn assemble(
     let tickets = Tickets::new(stores.clone(), catalogue.clone(), seats.clone(), settler.clone(), seller, currency());
     let tickets = Arc::new(tickets);
     let history = Arc::new(History::new(stores.clone(), catalogue.clone()));
-    let desk =
-        Desk::new(stores.clone(), catalogue.clone(), views.clone(), controls.clone(), tickets.clone(), history.clone());
+    let desk = Desk::new(
+        stores.clone(),
+        catalogue.clone(),
+        views.clone(),
+        controls.clone(),
+        line.clone(),
+        tickets.clone(),
+        history.clone(),
+    );
     let time_zone = config.time_zone.name().to_owned();
     let rankings = Arc::new(Rankings::new(stores.clone(), catalogue.clone(), touched, time_zone));
     let site = Site {
@@ -125,6 +133,7 @@ fn assemble(
         metrics: stores.metrics.clone(),
         scrape: Scrape::default(),
         workers: Workers::default(),
+        processors: Processors::default(),
         catalogue: catalogue.clone(),
         views: views.clone(),
         entry: Entry { stores: stores.clone(), restorer: restorer.clone(), most_waiting: config.most_entering },

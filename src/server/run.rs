@@ -87,14 +87,20 @@ async fn prepare(parts: &Parts) -> Result<(), Error> {
     Ok(())
 }
 
+/// How long a stopping server tries to tell Redis of the last polls.
+const LONGEST_PULSES: Duration = Duration::from_secs(3);
+
 /// What a server leaves in order when it stops.
 async fn tidy_up(parts: &Parts) {
     // First: whoever asked this server last counts as present only if Redis hears of it.
     let events = parts.catalogue.all();
-    for told in join_all(events.iter().map(|event| parts.line.pulse_step(event))).await {
-        if let Err(error) = told {
-            tracing::warn!(%error, "the last polls are not counted");
-        }
+    let pulses = join_all(events.iter().map(|event| parts.line.pulse_step(event)));
+    let told = timeout(LONGEST_PULSES, pulses).await.map(|told| told.into_iter().find_map(Result::err));
+    if !matches!(told, Ok(None)) {
+        tracing::warn!(error = ?told.ok().flatten(), "the last polls are not counted");
+    }
+    if let Err(error) = parts.history.step().await {
+        tracing::warn!(%error, "the last figures are not kept");
     }
     if let Err(error) = parts.settler.step().await {
         tracing::warn!(%error, "the next server will settle the remaining sales");

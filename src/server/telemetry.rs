@@ -34,7 +34,7 @@ pub fn start(filter: &str, format: LogFormat) -> Result<(), ParseError> {
     // A second start in one process, as in tests, keeps the first logger.
     let _ = tracing_subscriber::registry()
         .with(lines)
-        .with(KeepTroubles.with_filter(LevelFilter::WARN))
+        .with(KeepTroubles.with_filter(EnvFilter::try_new(format!("warn,{ALWAYS}"))?))
         .with(timed())
         .try_init();
     Ok(())

@@ -1,42 +1,10 @@
 //! Metrics that are read at the scrape: pools of connections, web workers, the machine.
 
-use std::sync::Mutex;
-use std::time::{Duration, Instant};
-
 use prometheus::proto::MetricFamily;
-use prometheus::{CounterVec, GaugeVec, Histogram, Opts, Registry};
-use tokio::runtime::{Handle, RuntimeMetrics};
+use prometheus::{CounterVec, GaugeVec, Opts, Registry};
 
-use crate::base::{lock, machine};
+use crate::web::machine;
 use crate::web::site::Site;
-
-/// How often a web worker measures how late its timers ring.
-const MEASURE_EVERY: Duration = Duration::from_millis(250);
-
-/// The runtimes of the web workers, each with one thread.
-#[derive(Default)]
-pub struct Workers(Mutex<Vec<RuntimeMetrics>>);
-
-impl Workers {
-    /// To be called in each web worker.
-    pub fn join(&self, lag: impl Fn(&str) -> Histogram) {
-        let mut workers = lock(&self.0);
-        workers.push(Handle::current().metrics());
-        let lag = lag(&workers.len().to_string());
-        actix_web::rt::spawn(async move {
-            loop {
-                let started = Instant::now();
-                tokio::time::sleep(MEASURE_EVERY).await;
-                lag.observe(started.elapsed().saturating_sub(MEASURE_EVERY).as_secs_f64());
-            }
-        });
-    }
-
-    /// For how long each was busy since it started.
-    fn busy(&self) -> Vec<Duration> {
-        lock(&self.0).iter().map(|worker| worker.worker_total_busy_duration(0)).collect()
-    }
-}
 
 pub fn families(site: &Site) -> Result<Vec<MetricFamily>, prometheus::Error> {
     let registry = Registry::new();
@@ -66,7 +34,7 @@ pub fn families(site: &Site) -> Result<Vec<MetricFamily>, prometheus::Error> {
     }
     let processors =
         counter("machine_cpu_seconds_total", "How the processors of this machine spend their time.", &["mode"])?;
-    for (mode, seconds) in machine::processor_seconds() {
+    for (mode, seconds) in site.processors.seconds() {
         processors.with_label_values(&[mode]).inc_by(seconds);
     }
     let count = gauge("cpus", "Processors that this server may use.", &[])?;

@@ -128,7 +128,7 @@ pub async fn names(site: Data<Site>) -> Result<HttpResponse, Error> {
     Ok(fresh(true, json!({ "names": families.iter().map(MetricFamily::name).collect::<Vec<_>>() })))
 }
 
-/// One metric: its sum over all series, the series, and the values that its labels have.
+/// One metric: its series, and the values that its labels have.
 pub async fn one(site: Data<Site>, name: Path<String>) -> Result<HttpResponse, Error> {
     let families = families(&site)?;
     let family = families.iter().find(|family| family.name() == name.as_str()).ok_or(Error::NotFound)?;

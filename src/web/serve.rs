@@ -11,11 +11,10 @@ use actix_web::web::{self, Data};
 use actix_web::{App, HttpServer, ResponseError};
 
 use crate::base::error::Error;
-use crate::base::machine;
 use crate::web::measured::Measured;
 use crate::web::route::{get, not_found, path};
 use crate::web::site::{Site, Worker};
-use crate::web::{api, chunked, management, pages};
+use crate::web::{api, chunked, machine, management, pages};
 
 /// Path and query of a request. The longest that pages and scripts ever send is a tenth of it.
 const URI_LIMIT: usize = 4096;

@@ -25,9 +25,10 @@ use crate::sale::tickets::Tickets;
 use crate::sale::views::Views;
 use crate::store::Access;
 use crate::store::redis::lane::Lane;
-use crate::web::gauges::Workers;
 use crate::web::limits::Limits;
+use crate::web::machine::Processors;
 use crate::web::seat_maps::SeatMaps;
+use crate::web::workers::Workers;
 
 /// Shared by all web workers.
 pub struct Site {
@@ -35,6 +36,7 @@ pub struct Site {
     pub metrics: Arc<Metrics>,
     pub scrape: Scrape,
     pub workers: Workers,
+    pub processors: Processors,
     pub catalogue: Arc<Catalogue>,
     pub views: Arc<Views>,
     pub entry: Entry,

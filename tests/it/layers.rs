@@ -209,3 +209,23 @@ fn modules_that_use_each_other_are_named_at_any_depth() {
     assert!(parent.contains("a circle in src/low:") && parent.contains("mod.rs uses a"), "{parent}");
     assert_eq!(planted(&[("low", "pub mod a;\nfn f() { a::g() }\n"), ("low/a", "use crate::base::f;\n")]), "");
 }
+
+#[test]
+fn every_query_has_a_span_that_times_it() {
+    let of_database = |module: &&Vec<String>| module.starts_with(&["store".to_owned(), "db".to_owned()]);
+    let sources = sources();
+    let mut seen = 0;
+    for module in sources.keys().filter(of_database) {
+        let (file, text) = &sources[module];
+        let lines: Vec<&str> = text.lines().map(str::trim).collect();
+        for (number, line) in lines.iter().enumerate().filter(|(_, line)| line.starts_with("pub async fn ")) {
+            let signature = lines[number..].iter().take_while(|line| !line.ends_with('{')).chain([&lines[number]]);
+            if signature.into_iter().any(|line| line.contains("conn: &mut")) {
+                let attribute = lines[number - 1];
+                assert!(attribute.starts_with("#[instrument(level = \"debug\""), "{file}:{}: {line}", number + 1);
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen > 50, "only {seen} queries were found");
+}

@@ -67,7 +67,7 @@ async fn a_server_waits_for_redis_at_start_and_a_stop_exits_with_0() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_query_is_timed_by_its_name() {
+async fn queries_are_timed_by_their_names() {
     let (db, redis) = (empty_database().await, start_redis().await);
     let (port, management) = (ports::free().unwrap(), ports::free().unwrap());
     // Whatever is logged.

@@ -4,6 +4,7 @@ use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Bool};
 use diesel_async::pooled_connection::deadpool::Object;
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use tracing::instrument;
 
 use crate::base::error::Error;
 use crate::base::ids::EventId;
@@ -21,6 +22,7 @@ pub struct Alone {
 
 impl Alone {
     /// `None`: another server has it.
+    #[instrument(level = "debug", skip_all)]
     pub async fn with(pool: &Pool, event: EventId) -> Result<Option<Self>, Error> {
         let key = key(event);
         let mut alone = Self { conn: Some(pool.get().await?), key };
@@ -36,6 +38,7 @@ impl Alone {
         self.conn.as_mut().ok_or_else(|| Error::internal("a lock without a connection"))
     }
 
+    #[instrument(level = "debug", skip_all)]
     pub async fn give_back(mut self) -> Result<(), Error> {
         let key = self.key;
         diesel::sql_query("SELECT pg_advisory_unlock($1)").bind::<BigInt, _>(key).execute(self.conn()?).await?;
@@ -47,6 +50,7 @@ impl Alone {
 
 /// Closes the connection of the server that has that right, if it has asked the database nothing for four seconds. Such a
 /// server is frozen: its connection stays open, and no other server could repair.
+#[instrument(level = "debug", skip_all)]
 pub async fn oust(pool: &Pool, event: EventId) -> Result<(), Error> {
     diesel::sql_query(
         "SELECT pg_terminate_backend(pid) FROM pg_locks JOIN pg_stat_activity USING (pid)
@@ -77,6 +81,7 @@ struct Flag {
     flag: bool,
 }
 
+#[instrument(level = "debug", skip_all)]
 pub async fn try_lock(conn: &mut AsyncPgConnection, key: i64) -> Result<bool, Error> {
     let row: Flag =
         diesel::sql_query("SELECT pg_try_advisory_lock($1) AS flag").bind::<BigInt, _>(key).get_result(conn).await?;
@@ -84,6 +89,7 @@ pub async fn try_lock(conn: &mut AsyncPgConnection, key: i64) -> Result<bool, Er
 }
 
 /// Waits for a lock that ends with the transaction.
+#[instrument(level = "debug", skip_all)]
 pub async fn lock_until_commit(conn: &mut AsyncPgConnection, key: i64) -> Result<(), Error> {
     diesel::sql_query("SELECT pg_advisory_xact_lock($1)").bind::<BigInt, _>(key).execute(conn).await?;
     Ok(())

@@ -128,7 +128,7 @@ pub async fn kick(
     About(event): About,
 ) -> Result<HttpResponse, Error> {
     let token = event.token(&kick.uuid).ok_or(Error::TokenNotFound)?;
-    worker.site.desk.kick(&who, &event, token).await?;
+    worker.site.desk.kick(&who, &worker.lane, &event, token).await?;
     Ok(no_content())
 }
 

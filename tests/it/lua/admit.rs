@@ -1,6 +1,7 @@
 //! `2_pass_admit`: who is let in, when, and how much work that is.
 
-use redis::InfoDict;
+use redis::{AsyncCommands, InfoDict};
+use zticket::store::redis::keys::Key;
 use zticket::store::redis::scripts::{Admit, PolicySet};
 
 use super::fixture::{Fixture, bitmap, change};
@@ -71,6 +72,17 @@ async fn absent_people_are_passed_over_but_keep_their_place() {
     assert_eq!(event.admit_now().await, Admit::Admitted(2));
     assert_eq!(inside(&event).await, [1, 2, 5, 6], "a visitor who is back has the old place");
     assert_eq!(event.admit_now().await, Admit::Admitted(0));
+    assert_eq!(event.meta("absent").await, 4);
+    // Whoever is swept was absent.
+    for _ in 0..5 {
+        event.turn().await;
+        event.pulse(&[0]).await;
+    }
+    assert_eq!((event.line().await, event.meta("absent").await), (vec![0], 1), "until the next admission looks");
+    assert_eq!(event.admit_now().await, Admit::Admitted(1));
+    assert_eq!(event.admit_now().await, Admit::Admitted(0));
+    let absent: Option<u32> = event.conn().hget(event.key(Key::Meta), "absent").await.unwrap();
+    assert_eq!(absent, None, "nobody waits");
     event.check().await;
 }
 

@@ -190,7 +190,7 @@ pub async fn kick(visit: Visit, Posted(form): Posted<KickForm>) -> HttpResponse 
             let problem = Some(desk.visit.console().refused_token.to_owned());
             return refused(desk, &event, Left { problem, token: Some(uuid), ..Left::default() }).await;
         };
-        if !desk.visit.site().desk.kick(&desk.operator, &event, token).await? {
+        if !desk.visit.site().desk.kick(&desk.operator, &desk.visit.worker.lane, &event, token).await? {
             let problem = Some(desk.visit.console().refused_over.to_owned());
             return refused(desk, &event, Left { problem, token: Some(uuid), ..Left::default() }).await;
         }

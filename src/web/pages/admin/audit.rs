@@ -69,6 +69,7 @@ fn action<'a>(desk: &AtDesk, word: &'a str) -> &'a str {
         "reopen" => t.did_reopen,
         "policy" => t.did_policy,
         "kick" => t.did_kick,
+        "kick failed" => t.did_not_kick,
         "cancel ticket" => t.did_cancel,
         "add concert" => t.did_add_concert,
         "change concert" => t.did_change_concert,

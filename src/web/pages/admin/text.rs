@@ -179,6 +179,7 @@ texts! { Console {
     did_reopen: "reopened the sale", "판매를 다시 엶";
     did_policy: "changed settings", "설정을 변경";
     did_kick: "ended a place", "자리를 끝냄";
+    did_not_kick: "ending a place failed", "자리를 끝내지 못함";
     did_cancel: "cancelled a ticket", "티켓을 취소";
     did_add_concert: "set up a concert", "공연을 만듦";
     did_change_concert: "changed a concert", "공연을 변경";

@@ -1,10 +1,25 @@
 //! What the system says about this machine and this process. Linux says it in files; elsewhere nothing is known.
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::sync::Mutex;
 
-/// How the processors of the machine spent their time since it started, in seconds, by what they did.
-pub fn processor_seconds() -> Vec<(&'static str, f64)> {
-    fs::read_to_string("/proc/stat").map(|text| processors(&text)).unwrap_or_default()
+use crate::base::lock;
+
+/// How the processors of the machine spend their time. What the system says may go back a little; this does not.
+#[derive(Default)]
+pub struct Processors(Mutex<BTreeMap<&'static str, f64>>);
+
+impl Processors {
+    /// Seconds since the machine started, by what was done.
+    pub fn seconds(&self) -> BTreeMap<&'static str, f64> {
+        let mut highest = lock(&self.0);
+        for (mode, seconds) in fs::read_to_string("/proc/stat").map(|text| processors(&text)).unwrap_or_default() {
+            let known = highest.entry(mode).or_default();
+            *known = known.max(seconds);
+        }
+        highest.clone()
+    }
 }
 
 fn processors(text: &str) -> Vec<(&'static str, f64)> {
@@ -46,7 +61,7 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn this_machine_is_known() {
-        assert_eq!(processor_seconds().len(), 8);
+        assert_eq!(Processors::default().seconds().len(), 8);
         assert!(allocated_bytes().unwrap() > 100_000);
     }
 }
