@@ -196,6 +196,7 @@ impl Tab {
     /// Keeps a picture for people to look at, if ZT_SHOTS names a folder.
     pub async fn shot(&self, name: &str) {
         if let Ok(folder) = std::env::var("ZT_SHOTS") {
+            std::fs::create_dir_all(&folder).unwrap();
             std::fs::write(Path::new(&folder).join(format!("{name}.png")), self.picture(None).await).unwrap();
         }
     }

@@ -68,7 +68,7 @@ texts! { Console {
     hall_of: "{}: {} of {} sold, {} held", "{}: {} / {}석 판매, {}석 선점";
 
     pause: "Pause", "일시 중지";
-    pause_hint: "Nobody is let in. Visitors keep their places, and people inside can still buy.", "아무도 입장하지 않습니다. 대기 순서는 그대로이고, 입장한 사람은 계속 살 수 있습니다.";
+    pause_hint: "During a pause nobody is let in. Visitors keep their places, and people inside can still buy.", "일시 중지하는 동안에는 아무도 입장하지 않습니다. 대기 순서는 그대로이고, 입장한 사람은 계속 살 수 있습니다.";
     reason: "What visitors read (both languages, or none)", "방문자에게 보일 이유 (두 언어 모두, 또는 비워 두기)";
     reason_ko: "In Korean", "한국어";
     reason_en: "In English", "영어";
