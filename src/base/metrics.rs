@@ -55,7 +55,7 @@ metrics! {
     requests: IntCounterVec("http_requests_total", "method", "route", "status"),
     /// Time to answer a request, by route pattern.
     request_seconds: HistogramVec("http_request_duration_seconds", "method", "route"),
-    /// Script calls, by the first word of the reply; refused if Redis takes no writes, error if it does not answer as it should.
+    /// Script calls, by the first word of the reply. Refused: Redis takes no writes. Error: any other failure.
     scripts: IntCounterVec("script_calls_total", "script", "reply"),
     /// Time to the reply of a script call.
     script_seconds: HistogramVec("script_duration_seconds", "script"),

@@ -14,7 +14,8 @@ use crate::event::Event;
 use crate::event::catalogue::Catalogue;
 use crate::event::snapshot::Snapshot;
 use crate::event::tally::Count;
-use crate::store::db::figures::{Figures, Point};
+use crate::store::db::figures::Figures;
+pub use crate::store::db::figures::Point;
 use crate::store::db::refusals::Refused;
 use crate::store::{Stores, db};
 

@@ -153,7 +153,8 @@ impl Programme {
         .await
     }
 
-    /// Makes a change and its entry in the audit log, both or neither. What changes nothing has no entry. This server sees it at once.
+    /// Makes a change and its entry in the audit log, both or neither. What changes nothing has no entry. This server sees
+    /// a change at once.
     async fn noted<T: Send + 'static>(
         &self,
         change: impl for<'c> FnOnce(&'c mut Conn) -> BoxFuture<'c, Result<(T, Option<Entry>), Error>> + Send + 'static,

@@ -95,9 +95,9 @@ async fn tidy_up(parts: &Parts) {
     // First: whoever asked this server last counts as present only if Redis hears of it.
     let events = parts.catalogue.all();
     let pulses = join_all(events.iter().map(|event| parts.line.pulse_step(event)));
-    let told = timeout(LONGEST_PULSES, pulses).await.map(|told| told.into_iter().find_map(Result::err));
-    if !matches!(told, Ok(None)) {
-        tracing::warn!(error = ?told.ok().flatten(), "the last polls are not counted");
+    let told = timeout(LONGEST_PULSES, pulses).await.unwrap_or_else(|_| vec![Err(Error::TooSlow("Redis"))]);
+    if let Some(error) = told.into_iter().find_map(Result::err) {
+        tracing::warn!(%error, "some of the last polls are not counted");
     }
     if let Err(error) = parts.history.step().await {
         tracing::warn!(%error, "the last figures are not kept");
