@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help run test test-quick test-long test-cluster check deny fmt migrate bench bench-quick estimates chaos stop clean
+.PHONY: help run test test-quick test-long test-cluster test-kafka check deny fmt migrate bench bench-quick estimates chaos up down up-stores stop clean
 
 # rustup puts cargo there, and not every shell has it on its PATH.
 export PATH := $(PATH):$(HOME)/.cargo/bin
@@ -21,6 +21,9 @@ test-long: check ## all tests, then long proofs: many more random cases, minutes
 
 test-cluster: ## run the integration tests on Redis Clusters of three masters
 	@scripts/test cluster
+
+test-kafka: ## run the tests of orders that wait in Kafka; needs Java and Maven
+	@scripts/test kafka
 
 check: deny ## formatting, lints, documentation and licences; needs no services
 	cargo fmt --check
@@ -48,6 +51,37 @@ estimates: ## let simulated crowds wait, and judge the waiting times they are to
 
 chaos: ## sell while everything goes wrong, for a minute; ARGS='--seed 7 --seconds 120', ARGS=--help for more
 	@scripts/chaos $(ARGS)
+
+# The first line of each recipe that needs containers.
+need_compose = docker compose version >/dev/null 2>&1 || { \
+	echo "make $@: docker compose is missing; install Docker with Compose 2.24 or newer" >&2; exit 1; }
+
+up: ## build and start server, stores, Prometheus and Grafana in containers, and wait until they are healthy
+	@$(need_compose)
+	@docker compose up --build --wait -d
+	@echo 'pages and API        http://127.0.0.1:8080'
+	@echo 'health and metrics   http://127.0.0.1:18080/actuator/health'
+	@echo 'Grafana              http://127.0.0.1:3000'
+	@echo 'Prometheus           http://127.0.0.1:9090'
+	@echo 'Example concerts: docker compose exec server zticket seed'
+	@echo '"make down" stops it all and keeps the data.'
+
+down: ## stop the containers of "make up" and "make up-stores", and keep their data
+	@$(need_compose)
+	@docker compose --profile k6 --profile kafka down
+
+up-stores: ## start all these containers but the server, for a server that you run by hand
+	@$(need_compose)
+	@docker compose stop server
+	@HOST_NAME_IN_PROMETHEUS=server docker compose up --wait -d \
+		postgres redis prometheus grafana redis-exporter postgres-exporter
+	@echo 'Grafana              http://127.0.0.1:3000'
+	@echo 'Prometheus           http://127.0.0.1:9090'
+	@echo 'For the server (POSTGRES_PASSWORD, POSTGRES_PORT and REDIS_PORT change these):'
+	@echo '  export DATABASE_URL=postgres://zticket:zticket@127.0.0.1:5432/zticket'
+	@echo '  export REDIS_URL=redis://127.0.0.1:6379/'
+	@echo '  export ZTICKET_MANAGEMENT_BIND=172.17.0.1:18080   # on Linux: where Prometheus looks for it'
+	@echo 'Then "make run" starts it, and "make down" stops the rest and keeps the data.'
 
 stop: ## stop private PostgreSQL and Redis servers that were left running
 	@scripts/services stop run test bench chaos

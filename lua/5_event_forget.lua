@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- event_forget: delete an event's keys, so that it is rebuilt from the database alone.
--- version 1 | stage 5 | writes | O(everything of the event)
+-- version 2 | stage 5 | writes | O(everything of the event)
 --
 -- For an operator who restored the database from a backup. No server may be running.
 --
@@ -22,6 +22,10 @@
 -- KEYS 16 pulse:2    bitmap
 -- KEYS 17 pulse:3    bitmap
 -- KEYS 18 pulse:4    bitmap
+-- KEYS 19 requests   stream  orders to write, as they came
+-- KEYS 20 pending    zset    order by arrival
+-- KEYS 21 working    set     orders that are being written
+-- KEYS 22 frozen     hash    place: its order, and the deadlines it had
 -- ARGV 1 end         int     end of the last block of places that the caller saw
 --
 -- REPLY FORGOTTEN   nothing of it is left

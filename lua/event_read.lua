@@ -1,6 +1,6 @@
 #!lua flags=no-writes
 -- event_read: read several things at one moment where Redis refuses MULTI because it is full.
--- version 1 | any stage | reads | O(what is read)
+-- version 2 | any stage | reads | O(what is read)
 --
 -- Plain reads in MULTI cost less, so servers use this only after such a refusal.
 --
@@ -15,6 +15,7 @@
 -- KEYS 9 versions    hash    seat: version of its last sale or cancel
 -- KEYS 10 hold_ends  zset    seat by deadline, ms
 -- KEYS 11 held       hash    place: the seats it holds
+-- KEYS 12 frozen     hash    place: its order, and the deadlines it had
 -- ARGV 1 word        text …  for each command: how many words it has, then the words
 --
 -- REPLY READ reply …   the reply of each command

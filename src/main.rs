@@ -30,10 +30,13 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    if let Err(error) = telemetry::start(&config.log, config.log_format) {
-        eprintln!("zticket: ZTICKET_LOG: {error}");
-        return ExitCode::from(2);
-    }
+    let traces = match telemetry::start(&config) {
+        Ok(traces) => traces,
+        Err(error) => {
+            eprintln!("zticket: {error}");
+            return ExitCode::from(2);
+        }
+    };
     let runtime = match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -44,6 +47,9 @@ fn main() -> ExitCode {
     let outcome = runtime.block_on(cli.command.unwrap_or(Command::Serve).run(config));
     if let Err(error) = &outcome {
         tracing::error!("{error}");
+    }
+    if let Some(traces) = traces {
+        traces.finish();
     }
     // Without taking the runtime apart: work that still waits for a store that is away would panic in it.
     std::process::exit(i32::from(outcome.is_err()))

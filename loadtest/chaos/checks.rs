@@ -163,6 +163,10 @@ async fn differences(world: &World, events: &[i32]) -> Outcome<Vec<String>> {
             other.sort_unstable();
             differences.push(format!("event {event}: seats {other:?}"));
         }
+        let pending: usize = conn.zcard(keys.get(Key::Pending)).await?;
+        if pending > 0 {
+            differences.push(format!("event {event}: {pending} orders are pending"));
+        }
         if held > 0 {
             differences.push(format!("event {event}: {held} seats are held though nobody is there"));
         }

@@ -13,6 +13,8 @@ use crate::stage::QUEUE_TTL;
 use crate::world::{End, PASSED_ON, Poll, Rule, Shared, Story, Told, World, lock};
 
 const NAP: Duration = Duration::from_millis(100);
+/// While nothing is broken, an order is decided within this time.
+const LONGEST_ORDER: Duration = Duration::from_secs(30);
 const LONGEST_NAP: Duration = Duration::from_secs(2);
 
 pub struct Visitor {
@@ -26,6 +28,8 @@ pub struct Visitor {
     user: Option<Uuid>,
     charged: i64,
     charges: u32,
+    /// Whether purchases are accepted first and written later.
+    later: bool,
     began: Instant,
 }
 
@@ -46,8 +50,8 @@ impl Visitor {
         let mut rng = fastrand::Rng::with_seed(seed ^ (u64::from(number) << 32));
         let (event, priced) = rng.choice(events).copied().unwrap_or((1, false));
         let (token, key, user) = (String::new(), None, None);
-        let began = Instant::now();
-        Self { world, rng, number, event, priced, token, key, user, charged: 0, charges: 0, began }
+        let (later, began) = (rng.bool(), Instant::now());
+        Self { world, rng, number, event, priced, token, key, user, charged: 0, charges: 0, later, began }
     }
 
     fn chance(&mut self, percent: u32) -> bool {
@@ -121,6 +125,9 @@ impl Visitor {
         }
         if let Some(key) = &self.key {
             request = request.bearer_auth(key).header("Idempotency-Key", format!("c{}", self.charges));
+        }
+        if self.later {
+            request = request.header("Prefer", "respond-async");
         }
         if body.is_null() { request } else { request.json(body) }
     }
@@ -346,8 +353,15 @@ impl Visitor {
             return Some(End::Vanished);
         }
         loop {
-            let answer = self.ask(Method::POST, &path, &body).await?;
+            let mut answer = self.ask(Method::POST, &path, &body).await?;
+            if answer.status == StatusCode::ACCEPTED {
+                answer = self.decided(answer).await?;
+            }
             match (answer.status.as_u16(), answer.code()) {
+                // Lost with Redis: nothing was bought.
+                (200, "SERVICE_UNAVAILABLE") => {}
+                (200, "INSUFFICIENT_BALANCE") => self.charge(200_000).await?,
+                (200, code) if !code.is_empty() => return Some(End::RanOut),
                 (200, _) => {
                     let told = |ticket: &Value| {
                         Some(Told {
@@ -382,6 +396,21 @@ impl Visitor {
             self.cancel(story).await?;
         }
         Some(End::Bought)
+    }
+
+    /// Asks until an accepted order is bought or failed.
+    async fn decided(&mut self, mut answer: Answer) -> Option<Answer> {
+        let order = answer.body["orderId"].as_str().unwrap_or_default().to_owned();
+        let accepted = Instant::now();
+        while matches!(answer.body["status"].as_str(), Some("PENDING" | "PROCESSING")) {
+            if accepted.elapsed() > LONGEST_ORDER && !self.world.any_hurt_since(accepted) {
+                let what = format!("order {order} is {} after {:?}", answer.body["status"], accepted.elapsed());
+                self.world.violated(Rule::OrdersEnd, what);
+            }
+            tokio::time::sleep(NAP * 3).await;
+            answer = self.ask(Method::GET, &format!("/api/orders/{order}"), &Value::Null).await?;
+        }
+        Some(answer)
     }
 
     async fn cancel(&mut self, story: &Shared<Story>) -> Option<()> {

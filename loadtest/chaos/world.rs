@@ -28,6 +28,7 @@ pub enum Rule {
     NeverTooManyInside,
     NothingOutlivesItsDeadline,
     PollingGetsIn,
+    OrdersEnd,
     NoPlaceTwice,
     PlacesFollowPeople,
     MemoryFollowsPeople,
@@ -35,7 +36,7 @@ pub enum Rule {
 }
 
 impl Rule {
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::NoSeatTwice,
         Self::NoTicketLost,
         Self::MoneyIsConserved,
@@ -44,6 +45,7 @@ impl Rule {
         Self::NeverTooManyInside,
         Self::NothingOutlivesItsDeadline,
         Self::PollingGetsIn,
+        Self::OrdersEnd,
         Self::NoPlaceTwice,
         Self::PlacesFollowPeople,
         Self::MemoryFollowsPeople,
@@ -62,6 +64,7 @@ impl fmt::Display for Rule {
             Self::NeverTooManyInside => "never more inside than allowed",
             Self::NothingOutlivesItsDeadline => "no hold or pass outlives its deadline",
             Self::PollingGetsIn => "every visitor who keeps polling gets in or learns that all is sold",
+            Self::OrdersEnd => "every accepted order ends, bought or failed",
             Self::NoPlaceTwice => "no place is given twice",
             Self::PlacesFollowPeople => "no repair costs more than one block of places",
             Self::MemoryFollowsPeople => "the memory of a line follows the people in it",

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use utoipa::ToSchema;
 
 use crate::base::error::Error;
 use crate::base::policy::{Policy, SETTINGS, Setting};
@@ -11,7 +12,8 @@ use crate::base::policy::{Policy, SETTINGS, Setting};
 const LONGEST_REASON: usize = 200;
 
 /// Whether an operator lets people in. Closed: nobody joins any more.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = SaleState)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum State {
     #[default]
@@ -36,10 +38,14 @@ impl State {
 }
 
 /// What visitors read about a pause, in the languages that pages speak.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Reason {
+    /// One line.
+    #[schema(min_length = 1, max_length = 200, example = "밴드가 늦어요.")]
     pub ko: String,
+    /// One line.
+    #[schema(min_length = 1, max_length = 200, example = "The band is late.")]
     pub en: String,
 }
 

@@ -1,7 +1,8 @@
 //! Everything that can go wrong, and one table that says what callers read about it.
 
 use chrono::{DateTime, Utc};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::base::ids::SeatNumber;
 use crate::base::seat::SeatState;
@@ -48,6 +49,19 @@ pub enum Error {
     ConcertNotFound,
     #[error("no such ticket")]
     TicketNotFound,
+    #[error("no such order")]
+    OrderNotFound,
+    /// The place has an order for other seats that is not written yet.
+    #[error("another order is pending")]
+    OrderPending,
+    #[error("order not pending")]
+    OrderNotPending,
+    /// Its buyer took it back before it was written.
+    #[error("order cancelled")]
+    OrderCancelled,
+    /// It was accepted, and nobody knows it any more.
+    #[error("order lost")]
+    OrderLost,
     #[error("no such path")]
     NotFound,
     #[error("a form from another site")]
@@ -62,9 +76,11 @@ pub enum Error {
     #[error("invalid settings: {0}")]
     InvalidPolicy(String),
     #[error("method not allowed")]
-    MethodNotAllowed(&'static str),
+    MethodNotAllowed(String),
     #[error("request body too large")]
     PayloadTooLarge,
+    #[error("not JSON by its content type")]
+    UnsupportedMediaType,
     #[error("address too long")]
     UriTooLong,
     #[error("request body too slow")]
@@ -89,6 +105,12 @@ pub enum Error {
     /// The database answered with an error.
     #[error("database: {0}")]
     Database(String),
+    /// The database refused to write a sale, which was nobody else's. Nothing was written.
+    #[error("sale refused by the database: {0}")]
+    SaleRefused(String),
+    /// The broker did not keep an order, or did not say that it did.
+    #[error("broker: {0}")]
+    Broker(String),
     /// There was no connection to the database.
     #[error("database connection: {0}")]
     DatabaseAway(String),
@@ -143,6 +165,19 @@ impl Error {
             Self::EventNotFound => (404, "EVENT_NOT_FOUND", "There is no such event."),
             Self::ConcertNotFound => (404, "CONCERT_NOT_FOUND", "There is no such concert."),
             Self::TicketNotFound => (404, "TICKET_NOT_FOUND", "There is no such ticket, or it is not yours."),
+            Self::OrderNotFound => (404, "ORDER_NOT_FOUND", "There is no such order, or it is not yours."),
+            Self::OrderPending => {
+                (409, "ORDER_PENDING", "You have an order for other seats that is still being written.")
+            }
+            Self::OrderNotPending => {
+                (409, "ORDER_NOT_PENDING", "This order is decided: it can no longer be taken back.")
+            }
+            Self::OrderCancelled => (409, "ORDER_CANCELLED", "You took this order back before it was written."),
+            Self::OrderLost => (
+                503,
+                "SERVICE_UNAVAILABLE",
+                "This order got lost before it was written. Nothing was bought. Please buy again.",
+            ),
             Self::NotFound => (404, "NOT_FOUND", "There is nothing at this path."),
             Self::CrossSite => (403, "CROSS_SITE_REQUEST", "This form was sent from another site."),
             Self::Forbidden(needed) => (403, "FORBIDDEN", needed),
@@ -152,6 +187,9 @@ impl Error {
             Self::InvalidPolicy(rule) => (422, "INVALID_POLICY", rule),
             Self::MethodNotAllowed(_) => (405, "METHOD_NOT_ALLOWED", "This path does not take this method."),
             Self::PayloadTooLarge => (413, "PAYLOAD_TOO_LARGE", "The request body is too large."),
+            Self::UnsupportedMediaType => {
+                (415, "UNSUPPORTED_MEDIA_TYPE", "Send JSON, with Content-Type: application/json.")
+            }
             Self::UriTooLong => (414, "URI_TOO_LONG", "The path and query are too long."),
             Self::RequestTimeout => (408, "REQUEST_TIMEOUT", "The request took too long to arrive."),
             Self::RateLimited { .. } => {
@@ -163,6 +201,8 @@ impl Error {
             | Self::Stale
             | Self::Redis(_)
             | Self::Database(_)
+            | Self::SaleRefused(_)
+            | Self::Broker(_)
             | Self::DatabaseAway(_)
             | Self::DatabaseBehind
             | Self::OutcomeUnknown(_) => (503, "SERVICE_UNAVAILABLE", AWAY),
@@ -192,39 +232,83 @@ impl Error {
         }
     }
 
+    /// As it is told later.
+    pub fn problem(&self) -> Problem {
+        let (_, code, message) = self.public();
+        Problem { code: code.to_owned(), message: message.to_owned(), details: self.details() }
+    }
+
     /// What a program needs besides the code.
-    pub fn details(&self) -> Option<Details> {
-        Some(match self {
+    pub fn details(&self) -> Details {
+        let mut details = Details::default();
+        match self {
             Self::SeatsTaken(seats) => {
                 let taken = |(seat_number, status): &(SeatNumber, SeatState)| TakenSeat {
                     seat_number: *seat_number,
                     status: *status,
                 };
-                Details::Seats { seats: seats.iter().map(taken).collect() }
+                details.seats = Some(seats.iter().map(taken).collect());
             }
-            Self::InsufficientBalance { balance, total } => Details::Balance { balance: *balance, total: *total },
-            Self::NotOpen { opens_at } => Details::Opens { opens_at: *opens_at },
-            Self::CancelTooLate { until } => Details::Cancel { cancel_until: *until },
-            Self::PolicyChanged { version } => Details::Policy { version: *version },
-            Self::InvalidPolicy(rule) => Details::Rule { rule: rule.clone() },
-            _ => return None,
-        })
+            Self::InsufficientBalance { balance, total } => {
+                (details.balance, details.total) = (Some(*balance), Some(*total));
+            }
+            Self::NotOpen { opens_at } => details.opens_at = Some(*opens_at),
+            Self::CancelTooLate { until } => details.cancel_until = Some(*until),
+            Self::PolicyChanged { version } => details.version = Some(*version),
+            Self::InvalidPolicy(rule) => details.rule = Some(rule.clone()),
+            _ => {}
+        }
+        details
     }
 }
 
-/// The fields some errors carry besides status, code and message.
-#[derive(Serialize)]
-#[serde(untagged, rename_all_fields = "camelCase")]
-pub enum Details {
-    Seats { seats: Vec<TakenSeat> },
-    Balance { balance: i64, total: i64 },
-    Opens { opens_at: DateTime<Utc> },
-    Cancel { cancel_until: DateTime<Utc> },
-    Policy { version: i64 },
-    Rule { rule: String },
+/// Why something failed that was asked for earlier.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Problem {
+    /// What programs tell errors apart by.
+    #[schema(example = "SEAT_ALREADY_SOLD")]
+    pub code: String,
+    /// What people read about it.
+    pub message: String,
+    #[serde(flatten)]
+    pub details: Details,
 }
 
-#[derive(Serialize)]
+/// The fields some errors carry besides status, code and message.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Details {
+    /// Each seat that is taken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seats: Option<Vec<TakenSeat>>,
+    /// What the person has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    balance: Option<i64>,
+    /// What the seats cost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub total: Option<i64>,
+    /// When booking opens.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    opens_at: Option<DateTime<Utc>>,
+    /// Until when the ticket could be cancelled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cancel_until: Option<DateTime<Utc>>,
+    /// The version of the settings that is in force.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<i64>,
+    /// The rule that would be broken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rule: Option<String>,
+}
+
+impl Details {
+    /// The seats that are taken.
+    pub fn taken(&self) -> impl Iterator<Item = SeatNumber> {
+        self.seats.iter().flatten().map(|seat| seat.seat_number)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TakenSeat {
     seat_number: SeatNumber,
@@ -260,13 +344,19 @@ pub(crate) mod tests {
             Error::InvalidRequest(text()),
             Error::EventNotFound,
             Error::TicketNotFound,
+            Error::OrderNotFound,
+            Error::OrderPending,
+            Error::OrderNotPending,
+            Error::OrderCancelled,
+            Error::OrderLost,
             Error::NotFound,
             Error::CrossSite,
             Error::Forbidden("It takes a role."),
             Error::PolicyChanged { version: 2 },
             Error::InvalidPolicy(text()),
-            Error::MethodNotAllowed("GET"),
+            Error::MethodNotAllowed("GET".to_owned()),
             Error::PayloadTooLarge,
+            Error::UnsupportedMediaType,
             Error::UriTooLong,
             Error::RequestTimeout,
             Error::RateLimited { seconds: 3 },
@@ -278,6 +368,8 @@ pub(crate) mod tests {
             Error::Database(text()),
             Error::DatabaseAway(text()),
             Error::DatabaseBehind,
+            Error::SaleRefused(text()),
+            Error::Broker(text()),
             Error::OutcomeUnknown(text()),
             Error::Internal(text()),
         ]

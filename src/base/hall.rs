@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::base::ids::SeatNumber;
 
@@ -48,27 +49,34 @@ pub enum BadLayout {
     Seats(u64),
 }
 
-/// The text form of a layout, before it is checked.
-#[derive(Deserialize)]
+/// A hall, from the stage back.
+#[derive(Deserialize, ToSchema)]
+#[schema(as = Layout)]
 #[serde(deny_unknown_fields)]
-struct Described {
+pub struct Described {
     sections: Vec<DescribedSection>,
 }
 
-#[derive(Deserialize)]
+/// A part of a hall whose seats cost the same.
+#[derive(Deserialize, ToSchema)]
+#[schema(as = Section)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct DescribedSection {
+pub struct DescribedSection {
     #[serde(default)]
+    #[schema(max_length = 12)]
     name: String,
+    /// Of each seat, in whole units of the currency.
+    #[schema(minimum = 0, maximum = 100_000_000)]
     price: i64,
     rows: Rows,
+    /// If `rows` is a number.
     seats_per_row: Option<u32>,
 }
 
 /// A number of equal rows, or the length of each.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(untagged)]
-enum Rows {
+pub enum Rows {
     Equal(u32),
     Lengths(Vec<u32>),
 }

@@ -4,11 +4,14 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 use uuid::Uuid;
 
-/// An event: one dated performance. 1 to 2^24 - 1, because a token has 24 bits for it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+/// An event: one dated performance.
+// 1 to 2^24 - 1, because a token has 24 bits for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, ToSchema)]
 #[serde(transparent)]
+#[schema(minimum = 1, maximum = 16_777_215, example = 2)]
 pub struct EventId(u32);
 
 impl EventId {
@@ -80,8 +83,9 @@ pub struct Fetched {
 }
 
 /// A seat of an event, counted from 1. Whether the event has it is for the seat map to say.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(transparent)]
+#[schema(example = 51)]
 pub struct SeatNumber(pub u32);
 
 impl SeatNumber {
@@ -115,8 +119,9 @@ impl fmt::Display for SeatNumber {
 }
 
 /// A concert: its dates are events.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, ToSchema)]
 #[serde(transparent)]
+#[schema(minimum = 1, example = 1)]
 pub struct ConcertId(pub i32);
 
 impl FromStr for ConcertId {
@@ -135,18 +140,35 @@ impl fmt::Display for ConcertId {
 }
 
 /// A person, who has a balance and can pay.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(transparent)]
+#[schema(example = "01a1e3a3-57d6-7230-8ac5-75942c2cc998")]
 pub struct PersonId(pub Uuid);
 
 /// One purchase of one pass.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(transparent)]
+#[schema(example = "01a1e3a3-5fef-7387-8226-d31f5b6e4d49")]
 pub struct OrderId(pub Uuid);
 
+impl FromStr for OrderId {
+    type Err = BadNumber;
+
+    fn from_str(text: &str) -> Result<Self, BadNumber> {
+        Uuid::try_parse(text).map(Self).map_err(|_| BadNumber)
+    }
+}
+
+impl fmt::Display for OrderId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// The number on a ticket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, ToSchema)]
 #[serde(transparent)]
+#[schema(example = "01a1e3a3-5fef-7387-8226-d32073a54ece")]
 pub struct TicketId(pub Uuid);
 
 impl FromStr for TicketId {

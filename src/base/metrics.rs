@@ -4,12 +4,18 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use prometheus::proto::MetricFamily;
-use prometheus::{CounterVec, HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
+use prometheus::{CounterVec, GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
 
 /// Seconds, from a tenth of a millisecond to ten seconds, in steps that tell even the slowest of a thousand apart.
 const SECONDS: &[f64] = &[
     0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25,
     0.5, 1.0, 2.5, 5.0, 10.0,
+];
+
+/// Seconds that an order waits, up to the ten minutes after which it fails.
+const ORDER_SECONDS: &[f64] = &[
+    0.002, 0.005, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0,
+    300.0, 600.0,
 ];
 
 /// Time of each query to the database, by name. It belongs to the process: queries are timed by what listens to its log.
@@ -59,6 +65,12 @@ metrics! {
     scripts: IntCounterVec("script_calls_total", "script", "reply"),
     /// Time to the reply of a script call.
     script_seconds: HistogramVec("script_duration_seconds", "script"),
+    /// Time from accepting an order that is written later to its decision, by outcome.
+    order_seconds: HistogramVec("order_decided_seconds", "outcome"),
+    /// Messages of the outbox that wait, by where they go.
+    outbox_waiting: GaugeVec("outbox_waiting", "channel"),
+    /// How long the oldest of them has waited, in seconds.
+    outbox_oldest: GaugeVec("outbox_oldest_seconds", "channel"),
     /// Visitors gathered into one script call or statement.
     gathered: HistogramVec("gathered", "call"),
     /// Requests refused because their address exceeded a limit, by limit.
@@ -88,6 +100,12 @@ impl Build for IntCounterVec {
     }
 }
 
+impl Build for GaugeVec {
+    fn build(opts: Opts, labels: &[&str]) -> Result<Self, prometheus::Error> {
+        Self::new(opts, labels)
+    }
+}
+
 impl Build for CounterVec {
     fn build(opts: Opts, labels: &[&str]) -> Result<Self, prometheus::Error> {
         Self::new(opts, labels)
@@ -96,8 +114,11 @@ impl Build for CounterVec {
 
 impl Build for HistogramVec {
     fn build(opts: Opts, labels: &[&str]) -> Result<Self, prometheus::Error> {
-        let seconds = opts.name.ends_with("_seconds");
-        let buckets = if seconds { SECONDS.to_vec() } else { prometheus::exponential_buckets(1.0, 2.0, 10)? };
+        let buckets = match opts.name.as_str() {
+            "zticket_order_decided_seconds" => ORDER_SECONDS.to_vec(),
+            name if name.ends_with("_seconds") => SECONDS.to_vec(),
+            _ => prometheus::exponential_buckets(1.0, 2.0, 10)?,
+        };
         Self::new(HistogramOpts { common_opts: opts, buckets }, labels)
     }
 }

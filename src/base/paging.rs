@@ -2,18 +2,23 @@
 //! nor shown twice.
 
 use serde::{Deserialize, Serialize};
+use utoipa::IntoParams;
 use uuid::Uuid;
 
 use crate::base::error::Error;
+use crate::base::ids::OrderId;
 
 const USUAL: u32 = 20;
 const LARGEST: u32 = 100;
 
 /// Which page the caller asks for.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub struct Page {
+    /// The `nextCursor` of the page before.
     cursor: Option<String>,
+    /// Items on a page: 20 if not given.
+    #[param(minimum = 1, maximum = 100)]
     limit: Option<u32>,
 }
 
@@ -59,6 +64,11 @@ impl Page {
     /// For lists that go down from the newest.
     pub fn before_uuid(&self) -> Result<Uuid, Error> {
         self.from(Uuid::max())
+    }
+
+    /// For lists of orders: the last one shown.
+    pub fn before_order(&self) -> Result<Option<OrderId>, Error> {
+        self.cursor.is_some().then(|| self.from(OrderId(Uuid::nil()))).transpose()
     }
 
     /// Cuts the items to one page, and says where the next one begins.

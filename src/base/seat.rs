@@ -1,10 +1,11 @@
 //! What a seat can be, and how that changes: one spelling from the byte in Redis to the word in JSON.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::base::ids::{Place, SeatNumber};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SeatState {
     Available,

@@ -9,7 +9,8 @@ use std::fmt;
 use serde::{Serialize, Serializer};
 use uuid::Uuid;
 
-use crate::base::ids::{EventId, Place};
+use crate::base::ids::{EventId, OrderId, Place};
+use crate::base::order_number::OrderNumber;
 
 const VERSION_AND_VARIANT: u128 = 0x0000_0000_0000_8000_8000_0000_0000_0000;
 const SIGNATURE: u128 = 0x0000_0000_0000_000f_3fff_ffff_ffff_ffff;
@@ -104,6 +105,18 @@ impl Signer {
     pub fn sign(&self, place: Place) -> Token {
         let bits = frame(self.event, place) | mac(&self.current, self.event, place);
         Token { uuid: Uuid::from_u128(bits), event: self.event, place }
+    }
+
+    /// The number of an order that this place asks for now.
+    pub fn order(&self, place: Place, now_ms: u64) -> OrderId {
+        OrderNumber::new(self.event, place, now_ms).sign(&self.current)
+    }
+
+    /// Whether the number is one of ours.
+    pub fn verify_order(&self, order: OrderId) -> Option<OrderNumber> {
+        let number = OrderNumber::read(order).filter(|number| number.event == self.event)?;
+        let good = |key| number.sign(key) == order;
+        (good(&self.current) || self.previous.as_ref().is_some_and(good)).then_some(number)
     }
 
     pub fn verify(&self, claim: Claim) -> Option<Token> {
@@ -223,6 +236,18 @@ mod tests {
         let rotated = MasterKeys { current: [8; 32], previous: Some([7; 32]) };
         assert!(signer(1, &rotated).verify(claim).is_some());
         assert!(signer(1, &MasterKeys { current: [8; 32], previous: None }).verify(claim).is_none());
+    }
+
+    #[test]
+    fn an_order_is_signed_for_its_event_and_is_no_token() {
+        let token = signer(1, &MASTER).sign(Place(5));
+        let order = signer(1, &MASTER).order(Place(5), 77);
+        assert_eq!(signer(1, &MASTER).verify_order(order).map(|number| number.place), Some(Place(5)));
+        assert!(signer(2, &MASTER).verify_order(order).is_none());
+        assert!(signer(1, &MasterKeys { current: [8; 32], previous: Some([7; 32]) }).verify_order(order).is_some());
+        assert!(signer(1, &MasterKeys { current: [8; 32], previous: None }).verify_order(order).is_none());
+        assert!(signer(1, &MASTER).verify_order(OrderId(token.uuid())).is_none());
+        assert!(Claim::parse(&order.to_string()).and_then(|claim| signer(1, &MASTER).verify(claim)).is_none());
     }
 
     #[test]

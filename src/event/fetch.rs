@@ -15,7 +15,7 @@ use crate::event::estimate::Pass;
 use crate::event::ranks::Ranked;
 use crate::event::snapshot::{Held, InForce, Meta, SeatMap, Snapshot, Whole, pace, sample};
 use crate::store::redis::keys::{Key, Keys};
-use crate::store::redis::reads::{self, LineBytes, LinePart, PartsRead, PassesRead, Wanted};
+use crate::store::redis::reads::{self, Frozen, LineBytes, LinePart, PartsRead, PassesRead, Wanted};
 
 /// A line of up to this many bytes is read as a whole.
 const SHORT_LINE: u64 = 64 * 1024;
@@ -106,6 +106,7 @@ struct Parts {
     line: Arc<Ranked>,
     back: Arc<Ranked>,
     passes: Arc<HashMap<Place, Pass>>,
+    frozen: Arc<HashMap<Place, Frozen>>,
     seats: Arc<SeatMap>,
     whole: Whole,
 }
@@ -118,6 +119,7 @@ impl Parts {
             line: Arc::default(),
             back: Arc::default(),
             passes: Arc::default(),
+            frozen: Arc::default(),
             seats: Arc::default(),
             whole: Whole { at: taken, version: 0 },
         }
@@ -130,6 +132,7 @@ impl Parts {
             line: old.line.clone(),
             back: old.back.clone(),
             passes: old.passes.clone(),
+            frozen: old.frozen.clone(),
             seats: old.seats.clone(),
             whole: old.whole,
         }
@@ -156,7 +159,8 @@ impl Parts {
             }
             _ => {}
         }
-        if let Some(passes) = read.passes {
+        if let Some(mut passes) = read.passes {
+            self.frozen = Arc::new(passes.frozen.drain(..).collect());
             self.passes = Arc::new(passes_of(passes));
         }
         if let Some(seats) = read.seats {
@@ -192,6 +196,7 @@ impl Parts {
             line: self.line,
             back: self.back,
             passes: self.passes,
+            frozen: self.frozen,
             seats: self.seats,
             whole: self.whole,
         }

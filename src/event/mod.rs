@@ -20,13 +20,14 @@ use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use chrono::Utc;
-use tokio::sync::{Mutex, Semaphore, watch};
+use tokio::sync::{Mutex, Notify, Semaphore, watch};
 use uuid::Uuid;
 
 use crate::base::control::Control;
 use crate::base::error::Error;
 use crate::base::hall::Hall;
-use crate::base::ids::{EventId, Place, SeatNumber};
+use crate::base::ids::{EventId, OrderId, Place, SeatNumber};
+use crate::base::order_number::OrderNumber;
 use crate::base::policy::Policy;
 use crate::base::token::{Claim, MasterKeys, Signer, Token};
 use crate::event::estimate::{Estimator, Outlook, Seen};
@@ -58,6 +59,8 @@ pub struct Event {
     pub snapshot: ArcSwapOption<Snapshot>,
     /// Changes when a snapshot has something new for visitors with a token.
     pub news: watch::Sender<()>,
+    /// Says that an order waits to be written.
+    pub order_waits: Notify,
     /// Room for requests that wait for a snapshot.
     pub snapshot_room: Arc<Semaphore>,
     /// Held during a fetch, so that all waiting requests share it.
@@ -98,6 +101,7 @@ impl Event {
             tally: Tally::default(),
             snapshot: ArcSwapOption::empty(),
             news: watch::Sender::new(()),
+            order_waits: Notify::new(),
             snapshot_room: Arc::new(Semaphore::new(MOST_REQUESTS)),
             fetching: Mutex::default(),
             salt,
@@ -138,6 +142,11 @@ impl Event {
         if self.lost.load(Ordering::Relaxed) == 0 { Ok(()) } else { Err(Error::DatabaseBehind) }
     }
 
+    /// Whether nothing can be sold until Redis or the database is repaired.
+    pub fn needs_repair(&self) -> bool {
+        self.check_database().is_err() || self.tally.unready.load(Ordering::Relaxed)
+    }
+
     pub fn sign(&self, place: Place) -> Token {
         self.signer.sign(place)
     }
@@ -150,6 +159,22 @@ impl Event {
     /// The token written here, if it is a genuine one of this event.
     pub fn token(&self, text: &str) -> Option<Token> {
         self.verify(Claim::parse(text)?)
+    }
+
+    /// A number for an order that this place asks for now.
+    pub fn new_order(&self, place: Place) -> OrderId {
+        self.order_at(place, now_ms())
+    }
+
+    /// The same for another moment.
+    pub fn order_at(&self, place: Place, now_ms: u64) -> OrderId {
+        self.signer.order(place, now_ms)
+    }
+
+    /// What the number of an order says, and how old it is. `None`: it is none of ours.
+    pub fn order(&self, id: OrderId) -> Option<(OrderNumber, Duration)> {
+        let number = self.signer.verify_order(id)?;
+        Some((number, number.age(now_ms())))
     }
 
     pub fn seat(&self, number: SeatNumber) -> Option<&Seat> {
@@ -208,6 +233,10 @@ impl Event {
         let now = uptime().as_secs() + 1;
         // Written at most once a second, so that the cache line stays shared.
         if self.asked.load(Ordering::Relaxed) != now {
+            if !self.hot() {
+                // Orders that another server accepted may wait.
+                self.order_waits.notify_one();
+            }
             self.asked.store(now, Ordering::Relaxed);
         }
     }
@@ -239,6 +268,8 @@ impl Event {
         }
         let snapshot = Arc::new(snapshot);
         self.snapshot.store(Some(snapshot.clone()));
+        // Whichever server made it ready.
+        self.tally.unready.store(false, Ordering::Relaxed);
         self.own_writes.forget(&snapshot);
         if old.is_none_or(|old| old.meta.news() != snapshot.meta.news()) {
             self.news.send_replace(());
@@ -262,6 +293,10 @@ impl Foresight {
         }
         due
     }
+}
+
+fn now_ms() -> u64 {
+    u64::try_from(Utc::now().timestamp_millis()).unwrap_or(0)
 }
 
 /// Since the first call.

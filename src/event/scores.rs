@@ -48,6 +48,7 @@ impl Scores {
         let every = (snapshot.meta.waiting / ALL_UP_TO + 1).next_power_of_two();
         self.skip.store(u32::try_from(every - 1).unwrap_or(u32::MAX), Ordering::Relaxed);
         let mut outcomes: HashMap<&'static str, u64> = HashMap::new();
+        let mut waits = [("low", 0), ("high", 0), ("real", 0)];
         lock(&self.shown).retain(|place, shown| {
             if !snapshot.passes.contains_key(place) {
                 return snapshot.line.contains(*place) || u64::from(place.0) >= snapshot.meta.next;
@@ -59,8 +60,16 @@ impl Scores {
                 _ => "within",
             };
             *outcomes.entry(outcome).or_default() += 1;
+            for ((_, sum), seconds) in waits.iter_mut().zip([shown.range.low, shown.range.high, waited]) {
+                *sum += seconds;
+            }
             false
         });
+        if !outcomes.is_empty() {
+            for (wait, seconds) in waits {
+                tally.add(Count::ScoredWait, wait, seconds);
+            }
+        }
         for (outcome, count) in outcomes {
             tally.add(Count::Estimates, outcome, count);
             self.judged.fetch_add(count, Ordering::Relaxed);

@@ -21,7 +21,7 @@ const MOST: usize = 50;
 const OTHERS: &str = "other";
 
 /// Name and help of each counter, and the label of its kinds.
-const COUNTERS: [(Count, &str, &str, Option<&str>); 14] = [
+const COUNTERS: [(Count, &str, &str, Option<&str>); 15] = [
     (
         Count::Refused,
         "refused_total",
@@ -44,6 +44,12 @@ const COUNTERS: [(Count, &str, &str, Option<&str>); 14] = [
         "estimates_total",
         "People let in, by how that compares with the wait they were first told.",
         Some("outcome"),
+    ),
+    (
+        Count::ScoredWait,
+        "scored_wait_seconds_total",
+        "Time that those people waited (real), and that they were first told (low, high), together.",
+        Some("wait"),
     ),
     (Count::Entered, "entered_total", "People who joined the line. Every server reports the same.", None),
     (Count::Admitted, "admitted_total", "People let in. Every server reports the same.", None),
@@ -73,13 +79,19 @@ type Value = fn(&Look) -> Option<f64>;
 type Merge = fn(f64, f64) -> f64;
 
 /// Name and help of each gauge, its value, and how the values of many events become one.
-const GAUGES: [(&str, &str, Value, Merge); 11] = [
+const GAUGES: [(&str, &str, Value, Merge); 13] = [
     ("waiting", "People waiting.", |look| look.number(|seen| seen.meta.waiting), add),
     ("inside", "People inside.", |look| look.number(|seen| seen.passes.len() as u64), add),
     ("max_inside", "The most people that may be inside.", |look| look.number(|seen| seen.policy.max_active), add),
     ("seats_held", "Seats held.", |look| look.number(|seen| seen.seats.count(SeatState::Held)), add),
     ("seats_sold", "Seats sold.", |look| look.number(|seen| seen.meta.sold), add),
     ("seats_available", "Seats available.", |look| look.number(|seen| seen.seats.available), add),
+    (
+        "orders_pending",
+        "Orders that are accepted and not decided yet.",
+        |look| look.number(|seen| seen.frozen.len() as u64),
+        add,
+    ),
     (
         "snapshot_age_seconds",
         "Age of the latest snapshot of an event that somebody asks about.",
@@ -88,7 +100,7 @@ const GAUGES: [(&str, &str, Value, Merge); 11] = [
     ),
     (
         "settling_lag_seconds",
-        "For how long this server has failed to settle a sale or cancel in Redis.",
+        "For how long this server has failed to settle a sale or cancel in Redis. Each server has its own.",
         |look| Some(look.event.tally.settling_lag().as_secs_f64()),
         f64::max,
     ),
@@ -105,8 +117,14 @@ const GAUGES: [(&str, &str, Value, Merge); 11] = [
         add,
     ),
     (
+        "event_needs_repair",
+        "1 while nothing can be sold: the event is not ready in Redis, or the database lacks what Redis knows.",
+        |look| Some(f64::from(u8::from(look.event.needs_repair()))),
+        add,
+    ),
+    (
         "estimate_score",
-        "Share of people let in within the wait they were first told.",
+        "Share of people let in within the wait they were first told, of those that this server judged since it started.",
         |look| look.event.scores.share(),
         f64::min,
     ),
@@ -117,8 +135,9 @@ fn add(one: f64, other: f64) -> f64 {
 }
 
 impl Look {
+    /// From the snapshot, which is renewed only while somebody asks: an old number would stay for ever.
     fn number(&self, value: impl Fn(&Snapshot) -> u64) -> Option<f64> {
-        self.snapshot.as_deref().map(|snapshot| value(snapshot) as f64)
+        self.snapshot.as_deref().filter(|_| self.event.hot()).map(|snapshot| value(snapshot) as f64)
     }
 
     fn totals(&self) -> Totals {
@@ -188,7 +207,8 @@ impl Memory {
             if !self.own.contains(&id) {
                 let before = self.last.get(&id);
                 for (key, total) in &totals {
-                    let before = before.and_then(|before| before.get(key)).copied().unwrap_or(0);
+                    let unseen = if key.0.in_redis() { *total } else { 0 };
+                    let before = before.and_then(|before| before.get(key)).copied().unwrap_or(unseen);
                     // If Redis was rebuilt from an old copy, its counters begin anew.
                     let risen = if *total < before { *total } else { total - before };
                     *self.others.entry(*key).or_default() += risen;
@@ -221,7 +241,7 @@ fn counters(registry: &Registry, own: &[Look], others: &Totals) -> Result<(), pr
         let counter = IntCounterVec::new(Opts::new(format!("zticket_{name}"), help), &labels)?;
         let events = own.iter().map(|(event, totals)| (event.as_str(), totals)).chain([(OTHERS, others)]);
         for (event, totals) in events {
-            if kind.is_none() && event != OTHERS {
+            if kind.is_none() && event != OTHERS && !count.in_redis() {
                 counter.with_label_values(&[event]);
             }
             for ((_, of_kind), total) in totals.iter().filter(|((counted, _), _)| *counted == count) {

@@ -11,6 +11,7 @@ use crate::base::policy::Policy;
 use crate::base::seat::SeatState;
 use crate::event::estimate::{Outlook, Pass, Seen};
 use crate::event::ranks::Ranked;
+use crate::store::redis::reads::Frozen;
 
 /// A snapshot older than this does not say that something is over.
 pub const UNSURE: Duration = Duration::from_secs(2);
@@ -30,6 +31,8 @@ pub struct Snapshot {
     /// Places of the gap that may not return (again).
     pub back: Arc<Ranked>,
     pub passes: Arc<HashMap<Place, Pass>>,
+    /// Places whose order waits, with the deadlines they had before.
+    pub frozen: Arc<HashMap<Place, Frozen>>,
     pub seats: Arc<SeatMap>,
     /// People let in per second lately; `None` while unknown.
     pub pace: Option<f64>,
@@ -97,6 +100,8 @@ pub struct Meta {
     pub passes_version: u64,
     pub seats_version: u64,
     pub policy_version: u64,
+    /// Moves when orders are taken or decided.
+    pub orders_version: u64,
     /// Counted since the event began; carried over by a restore.
     pub counters: [u64; 8],
 }
@@ -147,6 +152,7 @@ impl Meta {
             passes_version: number(hash, "passes_version")?,
             seats_version: number(hash, "seats_version")?,
             policy_version: number(hash, "policy_version")?,
+            orders_version: number(hash, "orders_version")?,
             counters,
         })
     }
@@ -155,10 +161,10 @@ impl Meta {
         COUNTERS.iter().position(|other| *other == name).and_then(|at| self.counters.get(at)).copied().unwrap_or(0)
     }
 
-    /// What moves when someone's rank, pass or seats may have: entering alone does not.
+    /// What moves when someone's rank, pass, seats or order may have: entering alone does not.
     pub fn news(&self) -> impl PartialEq + use<'_> {
         let versions = (self.line_version, self.passes_version, self.seats_version, self.policy_version);
-        (versions, self.head, self.counter("admitted"), self.sold, self.build())
+        (versions, self.orders_version, self.head, self.counter("admitted"), self.sold, self.build())
     }
 
     /// Which build of the event's keys this is: versions of different builds cannot be compared.
@@ -269,7 +275,11 @@ impl Snapshot {
     pub fn standing(&self, place: Place) -> Standing {
         let now = self.event_time();
         if let Some(pass) = self.passes.get(&place).filter(|pass| pass.deadline_ms > now) {
-            return Standing::Active { left: Duration::from_millis(pass.deadline_ms - now) };
+            let left_ms = match self.frozen.get(&place) {
+                Some(frozen) => frozen.pass_ends.saturating_sub(frozen.at),
+                None => pass.deadline_ms - now,
+            };
+            return Standing::Active { left: Duration::from_millis(left_ms) };
         }
         if self.sold_out() {
             return if self.seats.buyers.contains(&place) { Standing::Over } else { Standing::SoldOut };

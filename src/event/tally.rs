@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicI64, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 use std::time::{Duration, Instant};
 
 use crate::base::error::Error;
@@ -25,6 +25,8 @@ pub enum Count {
     HoldsOverdue,
     /// People let in, by how that compares with the wait they were first told.
     Estimates,
+    /// Seconds that those people waited, and that they were told, together.
+    ScoredWait,
     /// The rest is counted in Redis, by all servers together.
     Entered,
     Admitted,
@@ -32,6 +34,13 @@ pub enum Count {
     GaveUp,
     PassesOverdue,
     SweepsSkipped,
+}
+
+impl Count {
+    /// Whether all servers count it together, in Redis: then it may be large when a server first sees it.
+    pub fn in_redis(self) -> bool {
+        self >= Self::Entered
+    }
 }
 
 /// Sums by what is counted, and where that has kinds, by kind.
@@ -44,6 +53,8 @@ pub struct Tally {
     pub streams: AtomicI64,
     /// Seats that Redis calls sold and the database does not.
     pub unexplained: AtomicU64,
+    /// Whether this server failed to make the event ready in Redis, and has not seen it ready since.
+    pub unready: AtomicBool,
     /// Since when this server fails to settle a change.
     unsettled: Mutex<Option<Instant>>,
 }

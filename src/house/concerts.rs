@@ -5,6 +5,7 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use futures_util::future::try_join_all;
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::base::control::State;
 use crate::base::error::Error;
@@ -24,7 +25,8 @@ pub struct Concerts {
 }
 
 /// Whether an event or a concert can be booked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = SaleStatus)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Status {
     Scheduled,
@@ -34,7 +36,7 @@ pub enum Status {
     SoldOut,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConcertView {
     pub concert_id: ConcertId,
@@ -50,7 +52,7 @@ pub struct ConcertView {
     pub date_count: usize,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConcertDetails {
     #[serde(flatten)]
@@ -59,10 +61,11 @@ pub struct ConcertDetails {
 }
 
 /// A date of a concert.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DateView {
     pub event_id: EventId,
+    #[schema(required)]
     pub starts_at: Option<DateTime<Utc>>,
     pub status: Status,
     pub seats_total: usize,
@@ -76,22 +79,26 @@ pub struct DateView {
     pub currency: String,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EventView {
     #[serde(flatten)]
     pub date: DateView,
     pub title: String,
+    #[schema(required)]
     pub concert_id: Option<ConcertId>,
+    #[schema(required)]
     pub booking_opens_at: Option<DateTime<Utc>>,
+    #[schema(required)]
     pub booking_closes_at: Option<DateTime<Utc>>,
+    #[schema(required)]
     pub cancel_until: Option<DateTime<Utc>>,
     pub one_place_per_person: bool,
     pub max_seats_per_order: u64,
     pub sections: Vec<SectionView>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SectionView {
     pub name: String,

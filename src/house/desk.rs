@@ -10,6 +10,7 @@ use futures_util::future::{join_all, try_join_all};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tokio::time::timeout;
+use utoipa::ToSchema;
 
 use crate::base::control::{Act, Control, Reason, State};
 use crate::base::error::Error;
@@ -49,14 +50,17 @@ pub struct Desk {
 }
 
 /// A sale as its operator sees it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SaleView {
     pub event_id: EventId,
     pub title: String,
+    #[schema(required)]
     pub concert_id: Option<ConcertId>,
+    #[schema(required)]
     pub starts_at: Option<DateTime<Utc>>,
     pub state: State,
+    #[schema(required)]
     pub reason: Option<Reason>,
     /// Whether it is on sale at this time, whatever operators decided.
     pub booking: BookingTime,
@@ -65,12 +69,14 @@ pub struct SaleView {
     pub figures: Figures,
     pub policy: PolicyView,
     /// People let in per second lately; null while unknown.
+    #[schema(required)]
     pub pace: Option<f64>,
     /// The share of people let in within the time they were first told; null while unknown.
+    #[schema(required)]
     pub estimate_score: Option<f64>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum BookingTime {
     NotYet,
@@ -93,7 +99,7 @@ pub enum Attention {
     Over,
 }
 
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Figures {
     pub seats: u64,
@@ -119,6 +125,7 @@ pub struct Figures {
     /// Passes that ran out.
     pub overdue: u64,
     /// Refused in the last hour, by the code of the error; null while the database cannot say.
+    #[schema(required, value_type = Option<BTreeMap<String, i64>>)]
     pub refused: Option<RefusedBy>,
 }
 
@@ -129,7 +136,8 @@ pub struct Found {
 }
 
 /// An entry of the audit log.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = AuditEntry)]
 #[serde(rename_all = "camelCase")]
 pub struct Done {
     #[serde(skip)]
@@ -137,8 +145,11 @@ pub struct Done {
     pub at: DateTime<Utc>,
     pub who: String,
     pub action: String,
+    #[schema(required)]
     pub event: Option<i32>,
+    #[schema(required)]
     pub before: Option<Value>,
+    #[schema(required)]
     pub after: Option<Value>,
 }
 

@@ -92,12 +92,19 @@ impl Operator {
         if self.role.includes(needed) {
             return Ok(());
         }
-        Err(Error::Forbidden(match needed {
-            Role::Viewer => "This takes the role viewer, operator or admin.",
-            Role::Operator => "This takes the role operator or admin.",
-            Role::Admin => "This takes the role admin.",
-            Role::Door => "This takes the role door.",
-        }))
+        Err(Error::Forbidden(needed.needed()))
+    }
+}
+
+impl Role {
+    /// What somebody without it reads.
+    pub fn needed(self) -> &'static str {
+        match self {
+            Self::Viewer => "This takes the role viewer, operator or admin.",
+            Self::Operator => "This takes the role operator or admin.",
+            Self::Admin => "This takes the role admin.",
+            Self::Door => "This takes the role door.",
+        }
     }
 }
 

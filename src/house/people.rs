@@ -7,6 +7,7 @@ use chrono::{DateTime, Utc};
 use futures_util::FutureExt;
 use quick_cache::sync::Cache;
 use serde::Serialize;
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::base::error::Error;
@@ -42,7 +43,7 @@ pub struct People {
     keys: Cache<KeyHash, PersonId>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Person {
     #[serde(rename = "userId")]
@@ -56,13 +57,13 @@ pub struct Person {
     pub created_at: DateTime<Utc>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct Balance {
     pub balance: i64,
     pub currency: String,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Charged {
     pub charge_id: i64,
@@ -73,10 +74,11 @@ pub struct Charged {
     pub charged_at: DateTime<Utc>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Movement {
     pub movement_id: i64,
+    #[schema(pattern = "^(CHARGE|PAYMENT|REFUND)$", example = "CHARGE")]
     pub kind: String,
     pub amount: i64,
     /// After it.
@@ -88,7 +90,7 @@ pub struct Movement {
     pub moved_at: DateTime<Utc>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Payment {
     /// A payment has the number of its order.
@@ -97,8 +99,16 @@ pub struct Payment {
     pub amount: i64,
     pub refunded: i64,
     pub currency: String,
-    pub status: &'static str,
+    pub status: PaymentStatus,
     pub paid_at: DateTime<Utc>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum PaymentStatus {
+    Paid,
+    PartlyRefunded,
+    Refunded,
 }
 
 /// What a person goes by: trimmed, not empty, printable.
@@ -224,7 +234,7 @@ impl People {
 
     /// What a person paid, newest first.
     pub async fn payments(&self, person: PersonId, page: &Page) -> Result<PageOf<Payment>, Error> {
-        let (cursor, most) = (page.before_uuid()?, page.most());
+        let (cursor, most) = (page.before_order()?, page.most());
         let rows = self.stores.query(move |conn| db::people::payments(conn, person, cursor, most).boxed()).await?;
         let payment = |row: PaymentRow| Payment {
             payment_id: OrderId(row.order_id),
@@ -233,13 +243,13 @@ impl People {
             refunded: row.refunded,
             currency: self.currency.clone(),
             status: match row.refunded {
-                0 => "PAID",
-                refunded if refunded == row.amount => "REFUNDED",
-                _ => "PARTLY_REFUNDED",
+                0 => PaymentStatus::Paid,
+                refunded if refunded == row.amount => PaymentStatus::Refunded,
+                _ => PaymentStatus::PartlyRefunded,
             },
             paid_at: row.paid_at,
         };
-        Ok(page.of(rows.into_iter().map(payment).collect(), |payment| payment.payment_id.0.to_string()))
+        Ok(page.of(rows.into_iter().map(payment).collect(), |payment| payment.payment_id.to_string()))
     }
 
     fn person(&self, row: PersonRow, api_key: Option<String>) -> Person {

@@ -9,6 +9,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 use crate::base::error::Error;
 use crate::base::ids::{ConcertId, EventId};
@@ -27,7 +28,7 @@ pub struct Programme {
 }
 
 /// What can change about a concert.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ConcertChange {
     pub title: Option<String>,
@@ -35,12 +36,14 @@ pub struct ConcertChange {
     pub booking_opens_at: Option<DateTime<Utc>>,
     pub booking_closes_at: Option<DateTime<Utc>>,
     /// Refused with a reason rather than as unknown.
+    #[schema(ignore)]
     dates: Option<Value>,
+    #[schema(ignore)]
     layout: Option<Value>,
 }
 
 /// What can change about an event.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EventChange {
     pub title: Option<String>,
@@ -50,9 +53,13 @@ pub struct EventChange {
     #[serde(default, deserialize_with = "given")]
     pub cancel_until: Option<Option<DateTime<Utc>>>,
     pub one_place_per_person: Option<bool>,
+    #[schema(ignore)]
     layout: Option<Value>,
+    #[schema(ignore)]
     sections: Option<Value>,
+    #[schema(ignore)]
     seats: Option<Value>,
+    #[schema(ignore)]
     price: Option<Value>,
 }
 

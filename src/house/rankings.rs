@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwapOption;
 use chrono::{DateTime, TimeDelta, Utc};
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::base::error::Error;
 use crate::base::ids::ConcertId;
@@ -50,7 +51,7 @@ impl std::str::FromStr for Period {
     }
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SoldOut {
     pub rank: usize,
@@ -60,7 +61,7 @@ pub struct SoldOut {
     pub sold_out_after_ms: i64,
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BestSelling {
     pub rank: usize,

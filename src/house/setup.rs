@@ -3,9 +3,10 @@
 use chrono::{DateTime, Datelike, Days, DurationRound, NaiveTime, TimeDelta, Utc};
 use diesel_async::AsyncConnection;
 use serde::Deserialize;
+use utoipa::ToSchema;
 
 use crate::base::error::Error;
-use crate::base::hall::{BadLayout, Layout};
+use crate::base::hall::{BadLayout, Described, Layout};
 use crate::base::ids::ConcertId;
 use crate::store::db;
 use crate::store::db::concerts::{NewConcert, NewDate};
@@ -17,19 +18,23 @@ const LONGEST_DESCRIPTION: usize = 5000;
 const MOST_DATES: usize = 100;
 
 /// The description of a concert.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ConcertPlan {
+    #[schema(min_length = 1, max_length = 200)]
     pub title: String,
     #[serde(default)]
+    #[schema(max_length = 5000)]
     pub description: String,
     pub booking_opens_at: DateTime<Utc>,
     pub booking_closes_at: DateTime<Utc>,
+    #[schema(min_items = 1, max_items = 100)]
     pub dates: Vec<DatePlan>,
+    #[schema(value_type = Described)]
     pub layout: Layout,
 }
 
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DatePlan {
     pub starts_at: DateTime<Utc>,

@@ -5,12 +5,15 @@ use std::sync::Arc;
 
 use diesel_async::AsyncConnection;
 use futures_util::FutureExt;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use utoipa::openapi::schema::{ObjectBuilder, SchemaType, Type};
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
 
 use crate::base::control::{Control, Reason};
 use crate::base::error::Error;
-use crate::base::policy::{Policy, SETTINGS};
+use crate::base::policy::{Policy, SETTINGS, Setting};
 use crate::event::Event;
 use crate::event::catalogue::Catalogue;
 use crate::store::db::audit_log::Entry;
@@ -178,15 +181,24 @@ fn told(control: &Control, configured: &Policy) -> Value {
 }
 
 /// The settings in force, as operators read them.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyView {
     pub version: i64,
     #[serde(flatten)]
+    #[schema(value_type = Settings)]
     pub settings: serde_json::Map<String, Value>,
     /// The settings that differ from the configuration because an operator changed them.
     pub changed: Vec<String>,
 }
+
+/// What the description of the API says about all settings together.
+struct Settings;
+
+/// Changes to some settings, by their names. Null puts one back to the configuration.
+#[derive(Debug, Deserialize)]
+#[serde(transparent)]
+pub struct PolicyChange(pub serde_json::Map<String, Value>);
 
 impl PolicyView {
     pub fn new(control: &Control, configured: &Policy) -> Self {
@@ -203,4 +215,32 @@ impl Controls {
     pub fn view(&self, control: &Control) -> PolicyView {
         PolicyView::new(control, &self.configured)
     }
+}
+
+impl ToSchema for Settings {}
+
+impl PartialSchema for Settings {
+    fn schema() -> RefOr<Schema> {
+        let settings = SETTINGS.iter().fold(ObjectBuilder::new(), |object, setting| {
+            object.property(setting.name, setting_schema(setting, Type::Integer.into())).required(setting.name)
+        });
+        settings.into()
+    }
+}
+
+impl ToSchema for PolicyChange {}
+
+impl PartialSchema for PolicyChange {
+    fn schema() -> RefOr<Schema> {
+        let or_null = || SchemaType::from_iter([Type::Integer, Type::Null]);
+        let changes = SETTINGS.iter().fold(ObjectBuilder::new(), |object, setting| {
+            object.property(setting.name, setting_schema(setting, or_null()))
+        });
+        changes.description(Some("Changes to some settings. Null puts one back to the configuration.")).into()
+    }
+}
+
+fn setting_schema(setting: &Setting, kind: SchemaType) -> ObjectBuilder {
+    let bound = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+    ObjectBuilder::new().schema_type(kind).minimum(Some(bound(setting.lowest))).maximum(Some(bound(setting.highest)))
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::base::control::{Reason, State};
 use crate::base::error::Error;
@@ -33,10 +34,13 @@ pub struct Line {
 }
 
 /// Where a token stands, as its owner reads it.
-#[derive(Debug, Serialize)]
-#[serde(tag = "status", rename_all = "SCREAMING_SNAKE_CASE", rename_all_fields = "camelCase")]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = QueueStatus)]
+#[serde(tag = "status", rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Status {
+    #[serde(rename_all = "camelCase")]
     Waiting {
+        #[schema(value_type = Uuid, example = "00000200-0000-800b-bf4f-4e79db2f800d")]
         uuid: Token,
         /// From 1.
         rank: u64,
@@ -44,6 +48,7 @@ pub enum Status {
         waiting_count: u64,
         seats_left: u64,
         /// A range, or null while nobody can tell.
+        #[schema(required)]
         estimated_wait_seconds: Option<Estimate>,
         poll_after_ms: u64,
         /// Whether the place is near enough to the front for an open stream.
@@ -51,14 +56,18 @@ pub enum Status {
         #[serde(skip_serializing_if = "Option::is_none")]
         pause: Option<Pause>,
     },
+    #[serde(rename_all = "camelCase")]
     Active {
+        #[schema(value_type = Uuid, example = "00000200-0000-800b-bf4f-4e79db2f800d")]
         uuid: Token,
         expires_in_seconds: u64,
         /// A different number means that the seat map changed.
         seats_version: u64,
         poll_after_ms: u64,
     },
+    #[serde(rename_all = "camelCase")]
     SoldOut {
+        #[schema(value_type = Uuid, example = "00000200-0000-800b-bf4f-4e79db2f800d")]
         uuid: Token,
         poll_after_ms: u64,
         push: bool,
@@ -66,12 +75,13 @@ pub enum Status {
 }
 
 /// An operator stopped letting people in for a while.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Pause {
+    #[schema(required)]
     pub reason: Option<Reason>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct Estimate {
     pub low: u64,
     pub high: u64,

@@ -11,8 +11,9 @@ use crate::base::error::Error;
 use crate::base::ids::{Place, SeatNumber};
 use crate::base::policy::Policy;
 use crate::base::seat::{SeatChange, SeatState};
+use crate::event::estimate::Pass;
 use crate::event::ranks::Ranked;
-use crate::event::snapshot::{COUNTERS, Meta, Snapshot};
+use crate::event::snapshot::{COUNTERS, Held, Meta, Snapshot};
 use crate::store::db::events::{Block, LineRow};
 use crate::store::redis::scripts::RestoreArgs;
 
@@ -191,11 +192,16 @@ fn settings<'a>(sources: &Sources<'a>) -> Settings<'a> {
     Settings { policy: sources.policy, version: sources.control.version, seed: sources.seed, slow_ttl_ms, slow_left }
 }
 
-/// Passes with the time they had left, but not those of buyers.
+/// Passes with the time they had left, but not those of buyers. An order that waits is lost, so the clock of its place goes
+/// on.
 fn passes_left(snapshot: &Snapshot, buyers: &HashSet<Place>) -> Vec<PassLeft> {
     let left = |deadline: u64| deadline.saturating_sub(snapshot.now_ms);
     let alive = snapshot.passes.iter().filter(|(place, pass)| !buyers.contains(place) && left(pass.deadline_ms) > 0);
-    alive.map(|(place, pass)| (place.0, left(pass.deadline_ms), left(pass.limit_ms))).collect()
+    let pass_left = |(place, pass): (&Place, &Pass)| match snapshot.frozen.get(place) {
+        Some(was) => (place.0, was.pass_ends.saturating_sub(was.at), was.limit.saturating_sub(was.at)),
+        None => (place.0, left(pass.deadline_ms), left(pass.limit_ms)),
+    };
+    alive.map(pass_left).collect()
 }
 
 /// Holds with the time they had left, of seats that are not sold and of visitors who are still inside.
@@ -206,7 +212,13 @@ fn holds_left(snapshot: &Snapshot, sold: &HashSet<SeatNumber>, passes: &[PassLef
         snapshot.seats.holds.iter().filter(|(seat, held)| {
             !sold.contains(seat) && left(held.deadline_ms) > 0 && inside.contains(&held.place.0)
         });
-    alive.map(|(seat, held)| (seat.0, held.place.0, left(held.deadline_ms))).collect()
+    let hold_left = |(seat, held): (&SeatNumber, &Held)| {
+        let was = snapshot.frozen.get(&held.place);
+        let before =
+            was.and_then(|was| Some(was.holds.iter().find(|(held, _)| held == seat)?.1.saturating_sub(was.at)));
+        (seat.0, held.place.0, before.unwrap_or_else(|| left(held.deadline_ms)))
+    };
+    alive.map(hold_left).collect()
 }
 
 fn json(value: &impl Serialize) -> Result<String, Error> {

@@ -110,6 +110,7 @@ impl Restorer {
         let (restorer, event) = (self.clone(), event.clone());
         self.attempts.join(&self.stores, event.id, urgent, move |hurry| async move {
             let made = restorer.prepare(&event, &hurry).await;
+            event.tally.unready.store(made.is_err(), Ordering::Relaxed);
             if matches!(made, Err(Error::DatabaseBehind)) {
                 event.set_lost(Lost::Places, true);
             } else if let Err(error) = &made

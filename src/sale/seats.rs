@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::base::error::Error;
 use crate::base::ids::{Place, SeatNumber};
@@ -77,7 +78,7 @@ impl Party {
     }
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HeldSeat {
     pub seat_number: SeatNumber,
@@ -89,7 +90,7 @@ pub struct HeldSeat {
     pub expires_in_seconds: Option<u64>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HeldSeats {
     pub seat_numbers: Vec<SeatNumber>,
@@ -99,15 +100,19 @@ pub struct HeldSeats {
     pub expires_in_seconds: u64,
 }
 
-/// Which seats a visitor wants who does not choose them one by one.
-#[derive(Debug, Deserialize)]
+/// How many seats next to each other, and where.
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Wish {
+    /// At most as many as one pass may hold.
+    #[schema(minimum = 1, maximum = 50, example = 2)]
     pub count: u32,
+    /// Its name; not given: any section.
+    #[schema(example = "R")]
     pub section: Option<String>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct AvailableCount {
     count: u64,
 }

@@ -10,7 +10,7 @@ use crate::event::tally::Count;
 use crate::sale::settle::Settler;
 use crate::store::Stores;
 use crate::store::db::changes::Unsettled;
-use crate::store::db::pool::Pool;
+use crate::store::db::pool::{self, Conn, Pool};
 use crate::store::db::sell::{self, Failure, NewOrder, Sold};
 use crate::store::gather::{Batch, Capacity, Gather};
 
@@ -90,37 +90,45 @@ async fn sell_together(stores: &Stores, settler: &Settler, batch: Batch<Sale, So
     }
 }
 
-/// Sells what can be sold, and says for each order how it went. If another server sold at the same moment, each order is
-/// tried alone.
-async fn insert(pool: &Pool, asked: &[NewOrder]) -> Vec<Result<Sold, Error>> {
-    let for_all = |error: Error| asked.iter().map(|_| Err(error.clone())).collect();
+/// Sells what can be sold, and says for each order how it went. If another server sold at the same moment, or one of the
+/// orders is refused, each is tried alone.
+async fn insert(connections: &Pool, asked: &[NewOrder]) -> Vec<Result<Sold, Error>> {
+    let for_all = |error: Error| asked.iter().map(|_| Err(error.clone())).collect::<Vec<_>>();
     if asked.is_empty() {
         return Vec::new();
     }
-    let mut conn = match pool.get().await {
+    let mut conn = match connections.get().await {
         Ok(conn) => conn,
         Err(error) => return for_all(error),
     };
-    match sell::sell(&mut conn, asked).await {
+    let outcomes = match sell::sell(&mut conn, asked).await {
         Ok(outcomes) => outcomes.into_iter().map(Ok).collect(),
-        Err(Failure::Conflict) => {
-            let mut sold = Vec::with_capacity(asked.len());
-            for one in asked {
-                match sell::sell(&mut conn, std::slice::from_ref(one)).await {
-                    Ok(outcome) => sold.extend(outcome.into_iter().map(Ok)),
-                    Err(Failure::Conflict) => sold.push(Ok(Sold::Refused)),
-                    Err(failure) => sold.push(Err(error_of(failure))),
-                }
-            }
-            sold
-        }
+        Err(Failure::Conflict | Failure::Refused(_)) => one_by_one(&mut conn, asked).await,
         Err(failure) => for_all(error_of(failure)),
+    };
+    // Its connection is dead, though it may not show yet: a repeat must not get it.
+    if outcomes.iter().any(|outcome| matches!(outcome, Err(Error::OutcomeUnknown(_)))) {
+        pool::discard(conn);
     }
+    outcomes
+}
+
+async fn one_by_one(conn: &mut Conn, asked: &[NewOrder]) -> Vec<Result<Sold, Error>> {
+    let mut sold = Vec::with_capacity(asked.len());
+    for one in asked {
+        match sell::sell(conn, std::slice::from_ref(one)).await {
+            Ok(outcome) => sold.extend(outcome.into_iter().map(Ok)),
+            Err(Failure::Conflict) => sold.push(Ok(Sold::Refused)),
+            Err(failure) => sold.push(Err(error_of(failure))),
+        }
+    }
+    sold
 }
 
 fn error_of(failure: Failure) -> Error {
     match failure {
-        Failure::Refused(cause) => Error::Database(cause),
+        Failure::ReadOnly(cause) => Error::Database(cause),
+        Failure::Refused(cause) => Error::SaleRefused(cause),
         Failure::Unknown(cause) => Error::OutcomeUnknown(cause),
         Failure::Conflict => Error::OutcomeUnknown("a conflict".to_owned()),
     }

@@ -9,6 +9,7 @@ use diesel_async::AsyncConnection;
 use futures_util::FutureExt;
 use serde::Serialize;
 use serde_json::json;
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::base::error::Error;
@@ -31,7 +32,7 @@ use crate::store::redis::scripts::Hold;
 use crate::store::{Stores, db};
 
 /// A hold that is being paid for lasts at least this long, so that the sale is written in time.
-const TIME_TO_PAY: Duration = Duration::from_secs(10);
+pub const TIME_TO_PAY: Duration = Duration::from_secs(10);
 const WHO_CANCELS: &str = "A person bought this ticket: send their API key as Authorization: Bearer.";
 const WHO_PAYS: &str = "A priced seat is bought by a person: send your API key as Authorization: Bearer.";
 
@@ -44,31 +45,39 @@ pub struct Tickets {
     currency: String,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Ticket {
     pub ticket_id: TicketId,
     pub order_id: OrderId,
     pub event_id: EventId,
     pub title: String,
+    #[schema(required)]
     pub starts_at: Option<DateTime<Utc>>,
     pub seat_number: SeatNumber,
     pub label: String,
     pub price: i64,
     pub currency: String,
-    /// PAID or CANCELLED. Whether Redis knows is nothing a buyer needs to see.
-    pub status: &'static str,
+    pub status: TicketStatus,
     pub sold_at: DateTime<Utc>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cancelled_at: Option<DateTime<Utc>>,
 }
 
+/// What became of a ticket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum TicketStatus {
+    Paid,
+    Cancelled,
+}
+
 /// The tickets of one purchase.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Order {
     pub order_id: OrderId,
-    pub status: &'static str,
+    pub status: TicketStatus,
     pub total: i64,
     pub currency: String,
     pub tickets: Vec<Ticket>,
@@ -80,7 +89,7 @@ impl Order {
         let first = tickets.first()?;
         Some(Self {
             order_id: first.order_id,
-            status: "PAID",
+            status: TicketStatus::Paid,
             total: tickets.iter().map(|ticket| ticket.price).sum(),
             currency: first.currency.clone(),
             tickets,
@@ -97,6 +106,22 @@ pub struct Buyer {
     pub event: Option<EventId>,
 }
 
+/// Who wants which seats, and the number of their order.
+#[derive(Clone, Copy)]
+pub struct Purchase<'a> {
+    pub order: OrderId,
+    pub token: Token,
+    pub person: Option<PersonId>,
+    pub party: &'a Party,
+}
+
+impl<'a> Purchase<'a> {
+    /// One that is written at once.
+    pub fn new(token: Token, person: Option<PersonId>, party: &'a Party) -> Self {
+        Self { order: OrderId(Uuid::now_v7()), token, person, party }
+    }
+}
+
 impl Tickets {
     pub fn new(
         stores: Arc<Stores>,
@@ -111,33 +136,38 @@ impl Tickets {
 
     /// Sells seats to a visitor inside, all or none, and holds first what is not held yet. The same request again gives the
     /// same tickets, also when hold and pass are gone.
-    pub async fn buy(
-        &self,
-        lane: &Lane,
-        event: &Arc<Event>,
-        token: Token,
-        person: Option<PersonId>,
-        party: &Party,
-    ) -> Result<Vec<Ticket>, Error> {
-        event.tally.heed(self.buy_party(lane, event, token, person, party).await)
+    pub async fn buy(&self, lane: &Lane, event: &Arc<Event>, purchase: &Purchase<'_>) -> Result<Vec<Ticket>, Error> {
+        event.tally.heed(self.buy_party(lane, event, purchase).await)
     }
 
-    async fn buy_party(
+    async fn buy_party(&self, lane: &Lane, event: &Arc<Event>, purchase: &Purchase<'_>) -> Result<Vec<Ticket>, Error> {
+        let Purchase { token, person, party, .. } = *purchase;
+        check_payer(event, person, party)?;
+        let asked = Instant::now();
+        let hold = self.seats.lend(lane, event, token.place(), party, TIME_TO_PAY).await?;
+        let sold = self.sell_held(lane, event, purchase, hold, asked).await;
+        // Nobody else's sale was in the way, and trying again soon does not help. Without an answer of the database nobody
+        // knows: then the hold stays, and a repeat finds out.
+        if matches!(sold, Err(Error::SaleRefused(_))) {
+            self.give_back(lane, event, token, party.seats()).await;
+        }
+        sold
+    }
+
+    /// Sells seats that a hold was asked for at `asked`, with this answer.
+    pub async fn sell_held(
         &self,
         lane: &Lane,
         event: &Arc<Event>,
-        token: Token,
-        person: Option<PersonId>,
-        party: &Party,
+        purchase: &Purchase<'_>,
+        hold: Hold,
+        asked: Instant,
     ) -> Result<Vec<Ticket>, Error> {
-        if event.total(party.seats()).ok_or(Error::InvalidSeat)? > 0 && person.is_none() {
-            return Err(Error::Unauthorized(WHO_PAYS));
-        }
-        let asked = Instant::now();
-        match self.seats.lend(lane, event, token.place(), party, TIME_TO_PAY).await? {
+        let Purchase { order, token, person, party } = *purchase;
+        match hold {
             Hold::Held { left_ms } => {
                 let order = NewOrder {
-                    id: OrderId(Uuid::now_v7()),
+                    id: order,
                     event: event.id,
                     place: token.place(),
                     token: token.uuid(),
@@ -148,11 +178,19 @@ impl Tickets {
                 self.sell(lane, event, token, party, Sale { event: event.clone(), order, deadline }).await
             }
             Hold::Yours => self.owned(event, token, party).await?.ok_or_else(|| sold(party.seats())),
-            Hold::NoPass if may_have_bought(event, token) => {
-                self.owned(event, token, party).await?.ok_or(Error::NotActive)
-            }
+            Hold::NoPass => self.bought_before(event, token, party).await?.ok_or(Error::NotActive),
             refused => Err(refusal(refused, party)),
         }
+    }
+
+    /// What a place without a pass has for these seats.
+    pub async fn bought_before(
+        &self,
+        event: &Event,
+        token: Token,
+        party: &Party,
+    ) -> Result<Option<Vec<Ticket>>, Error> {
+        if may_have_bought(event, token) { self.owned(event, token, party).await } else { Ok(None) }
     }
 
     async fn sell(
@@ -174,16 +212,12 @@ impl Tickets {
                 Some(tickets) => Ok(tickets),
                 None => Err(self.outrun(lane, event, token, party).await?),
             },
-            // The database said no. Without its answer nobody knows, the hold stays, and a repeat finds out.
-            Err(error @ Error::Database(_)) => {
-                self.give_back(lane, event, token, party.seats()).await;
-                Err(error)
-            }
             Err(error) => Err(error),
         }
     }
 
-    /// Someone else's sale was written first: says which seats are gone, and gives back the others.
+    /// Someone else's sale was written first: says which seats are gone, and gives back the others. If none is gone, it was the
+    /// buyer who took the order back, and the hold stays.
     async fn outrun(&self, lane: &Lane, event: &Event, token: Token, party: &Party) -> Result<Error, Error> {
         let (id, seats) = (event.id, party.seats().to_vec());
         let gone = self
@@ -191,7 +225,7 @@ impl Tickets {
             .query(move |conn| async move { db::tickets::sold_among(conn, id, &seats).await }.boxed())
             .await?;
         let rest: Vec<SeatNumber> = party.seats().iter().filter(|seat| !gone.contains(seat)).copied().collect();
-        if !rest.is_empty() {
+        if !gone.is_empty() && !rest.is_empty() {
             self.give_back(lane, event, token, &rest).await;
         }
         Ok(sold(if gone.is_empty() { party.seats() } else { &gone }))
@@ -356,7 +390,7 @@ impl Tickets {
         row.filter(|row| self.owns(buyer, row)).ok_or(Error::TicketNotFound)
     }
 
-    fn owns(&self, buyer: &Buyer, row: &TicketRow) -> bool {
+    pub fn owns(&self, buyer: &Buyer, row: &TicketRow) -> bool {
         let same_place = |claim: Claim| {
             let token = self.catalogue.known(claim.event())?.verify(claim)?;
             Some(token.event().db() == row.event_id && token.place().db() == row.place)
@@ -367,12 +401,12 @@ impl Tickets {
         mine && buyer.event.is_none_or(|event| event.db() == row.event_id)
     }
 
-    async fn event_of(&self, row: &TicketRow) -> Result<Arc<Event>, Error> {
+    pub async fn event_of(&self, row: &TicketRow) -> Result<Arc<Event>, Error> {
         let id = EventId::try_from(row.event_id).map_err(|_| Error::TicketNotFound)?;
         self.catalogue.get(id).await
     }
 
-    fn ticket(&self, event: &Event, row: TicketRow) -> Ticket {
+    pub fn ticket(&self, event: &Event, row: TicketRow) -> Ticket {
         let facts = event.facts();
         let seat_number = SeatNumber(row.seat_number.cast_unsigned());
         Ticket {
@@ -385,11 +419,17 @@ impl Tickets {
             label: event.seat(seat_number).map(|seat| seat.label.clone()).unwrap_or_default(),
             price: row.price,
             currency: self.currency.clone(),
-            status: if row.status == CANCELLED { "CANCELLED" } else { "PAID" },
+            status: if row.status == CANCELLED { TicketStatus::Cancelled } else { TicketStatus::Paid },
             sold_at: row.sold_at,
             cancelled_at: row.cancelled_at,
         }
     }
+}
+
+/// Refuses seats that the event does not have, and priced seats that nobody pays for.
+pub fn check_payer(event: &Event, person: Option<PersonId>, party: &Party) -> Result<(), Error> {
+    let priced = event.total(party.seats()).ok_or(Error::InvalidSeat)? > 0;
+    if priced && person.is_none() { Err(Error::Unauthorized(WHO_PAYS)) } else { Ok(()) }
 }
 
 /// Whether a place without a pass may have bought: a waiting one has not.

@@ -163,6 +163,7 @@ async fn start_patiently(config: Config) -> Result<Server, Error> {
                 "Redis at {} is not there yet, trying again: {error}",
                 telemetry::without_password(&config.redis_url)
             ),
+            Error::Broker(_) => tracing::warn!("Kafka is not there yet, trying again: {error}"),
             Error::Unready => tracing::warn!("an event is not ready in Redis yet, trying again"),
             _ => return Err(error),
         }

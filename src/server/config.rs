@@ -8,6 +8,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use crate::base::ids::EventId;
+use crate::base::kafka_address::KafkaAddress;
 use crate::base::policy::Policy;
 use crate::base::token::MasterKeys;
 use crate::store::redis::links::Address;
@@ -19,7 +20,11 @@ const PREFIX: &str = "ZTICKET_";
 #[derive(Clone)]
 pub struct Config {
     pub database_url: String,
+    /// Most connections to it. A few are enough, because sales are gathered.
+    pub db_connections: usize,
     pub redis_url: String,
+    /// Where orders wait that are written later; `None`: in Redis.
+    pub kafka: Option<KafkaAddress>,
     /// Pages and API.
     pub bind: SocketAddr,
     /// Health and metrics.
@@ -56,6 +61,10 @@ pub struct Config {
     /// A `tracing` filter.
     pub log: String,
     pub log_format: LogFormat,
+    /// Where traces go; `None`: nothing is traced.
+    pub otlp_url: Option<String>,
+    /// The share of requests that are traced, from 0 to 1.
+    pub trace_share: f64,
     /// Unset: made once and kept in PostgreSQL.
     pub token_keys: Option<MasterKeys>,
 }
@@ -95,7 +104,9 @@ impl Config {
         let mut vars = Vars(vars);
         let config = Self {
             database_url: vars.url("DATABASE_URL", &["postgres://", "postgresql://"])?,
+            db_connections: vars.number("ZTICKET_DB_CONNECTIONS", 16, 8, 1000)?,
             redis_url: vars.redis_url("REDIS_URL")?,
+            kafka: vars.broker("ZTICKET_BROKER")?,
             bind: vars.parse(
                 "ZTICKET_BIND",
                 SocketAddr::from(([127, 0, 0, 1], 8080)),
@@ -138,6 +149,8 @@ impl Config {
             snapshot_interval: Duration::from_millis(vars.number("ZTICKET_SNAPSHOT_INTERVAL_MS", 250, 10, 1000)?),
             log: vars.text("ZTICKET_LOG").unwrap_or_else(|| "info".to_owned()),
             log_format: vars.parse("ZTICKET_LOG_FORMAT", LogFormat::Text, "text or json")?,
+            otlp_url: vars.optional_url("ZTICKET_OTLP_URL", &["http://"])?,
+            trace_share: vars.share("ZTICKET_TRACE_SHARE", 0.01)?,
             token_keys: vars.token_keys("ZTICKET_TOKEN_KEY")?,
         };
         vars.finish()?;
@@ -189,11 +202,25 @@ impl Vars {
     }
 
     fn url(&mut self, name: &str, schemes: &[&str]) -> Result<String, ConfigError> {
-        let value = self.text(name).ok_or_else(|| ConfigError::new(name, "is not set"))?;
-        if schemes.iter().any(|scheme| value.starts_with(scheme)) {
-            Ok(value)
+        self.optional_url(name, schemes)?.ok_or_else(|| ConfigError::new(name, "is not set"))
+    }
+
+    fn optional_url(&mut self, name: &str, schemes: &[&str]) -> Result<Option<String>, ConfigError> {
+        match self.text(name) {
+            Some(value) if !schemes.iter().any(|scheme| value.starts_with(scheme)) => {
+                Err(ConfigError::new(name, format!("must start with {}", schemes.join(" or "))))
+            }
+            value => Ok(value),
+        }
+    }
+
+    fn share(&mut self, name: &str, default: f64) -> Result<f64, ConfigError> {
+        let kind = "a number from 0 to 1, such as 0.01";
+        let share = self.parse(name, default, kind)?;
+        if (0.0..=1.0).contains(&share) {
+            Ok(share)
         } else {
-            Err(ConfigError::new(name, format!("must start with {}", schemes.join(" or "))))
+            Err(ConfigError::new(name, format!("must be {kind}, not {share}")))
         }
     }
 
@@ -235,6 +262,22 @@ impl Vars {
         match Address::parse(&value) {
             Ok(_) => Ok(value),
             Err(error) => Err(ConfigError::new(name, format!("cannot be read: {error}"))),
+        }
+    }
+
+    fn broker(&mut self, name: &str) -> Result<Option<KafkaAddress>, ConfigError> {
+        let Some(value) = self.text(name).filter(|value| value != "redis") else { return Ok(None) };
+        let Some(address) = KafkaAddress::parse(&value) else {
+            let problem = format!("must be redis, or an address such as kafka://127.0.0.1:9092, not {value:?}");
+            return Err(ConfigError::new(name, problem));
+        };
+        if cfg!(feature = "kafka") {
+            Ok(Some(address))
+        } else {
+            Err(ConfigError::new(
+                name,
+                "this build knows no Kafka: build it with `cargo build --release --features kafka`",
+            ))
         }
     }
 
@@ -349,6 +392,10 @@ mod tests {
         assert!(
             problem(&[("ZTICKET_ADMIN_TOKEN", "fifteen letters")]).starts_with("ZTICKET_ADMIN_TOKEN: must have at")
         );
+        assert!(problem(&[("ZTICKET_OTLP_URL", "https://h")]).starts_with("ZTICKET_OTLP_URL: must start with http://"));
+        for share in ["2", "-0.1", "NaN", "some"] {
+            assert!(problem(&[("ZTICKET_TRACE_SHARE", share)]).starts_with("ZTICKET_TRACE_SHARE: must be a number"));
+        }
         assert!(problem(&[("ZTICKET_BNID", "x")]).starts_with("ZTICKET_BNID: is not a setting"));
     }
 

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, join_all};
+use futures_util::future::{BoxFuture, join_all, pending};
+use prometheus::Counter;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
@@ -34,6 +35,9 @@ type Round = BoxFuture<'static, Result<Duration, Error>>;
 type OfServer = (&'static str, fn(Arc<Parts>) -> Round);
 type OfEvent = (&'static str, fn(Arc<Parts>, Arc<Event>) -> Round);
 
+/// The loop that is woken by each order that is accepted here.
+const ORDERS: OfEvent = ("orders", |parts, event| Box::pin(async move { parts.writer.step(&event).await }));
+
 const OF_SERVER: &[OfServer] = &[
     ("settle", |parts| Box::pin(async move { parts.settler.step().await })),
     ("rankings", |parts| Box::pin(async move { parts.rankings.step().await })),
@@ -41,6 +45,8 @@ const OF_SERVER: &[OfServer] = &[
     ("limits", |parts| Box::pin(async move { parts.site.limits.step().await })),
     ("controls", |parts| Box::pin(async move { parts.controls.catch_up().await.map(|()| CONTROLS_EVERY) })),
     ("figures", |parts| Box::pin(async move { parts.history.step().await })),
+    ("outcomes", |parts| Box::pin(async move { parts.site.orders.forget_step().await })),
+    ("outbox", |parts| Box::pin(async move { parts.outbox.step().await })),
     ("catalogue", |parts| Box::pin(async move { catalogue_step(&parts).await })),
 ];
 
@@ -65,7 +71,7 @@ impl Loops {
         let mut tasks = vec![tokio::spawn(of_events(parts.clone(), stopped.clone()))];
         for (name, step) in OF_SERVER {
             let (kind, parts) = (Kind::new(parts, name), parts.clone());
-            tasks.push(tokio::spawn(kind.repeat(stopped.clone(), move || step(parts.clone()))));
+            tasks.push(tokio::spawn(kind.repeat(stopped.clone(), None, move || step(parts.clone()))));
         }
         Self { stop, tasks }
     }
@@ -84,14 +90,17 @@ impl Loops {
 /// Gives every event its loops, also those made later.
 async fn of_events(parts: Arc<Parts>, mut stopped: watch::Receiver<bool>) {
     let kinds: Vec<_> = OF_EVENT.iter().map(|(name, step)| (Kind::new(&parts, name), *step)).collect();
+    let (orders, write) = (Kind::new(&parts, ORDERS.0), ORDERS.1);
     let mut known = HashSet::new();
     let mut loops = JoinSet::new();
     while !*stopped.borrow() {
         for event in parts.catalogue.all().into_iter().filter(|event| known.insert(event.id)) {
             for (kind, step) in &kinds {
                 let (parts, event, step) = (parts.clone(), event.clone(), *step);
-                loops.spawn(kind.clone().repeat(stopped.clone(), move || step(parts.clone(), event.clone())));
+                loops.spawn(kind.clone().repeat(stopped.clone(), None, move || step(parts.clone(), event.clone())));
             }
+            let (parts, wake) = (parts.clone(), Some(event.clone()));
+            loops.spawn(orders.clone().repeat(stopped.clone(), wake, move || write(parts.clone(), event.clone())));
         }
         let _ = timeout(NOTICED_WITHIN, stopped.changed()).await;
     }
@@ -101,17 +110,21 @@ async fn of_events(parts: Arc<Parts>, mut stopped: watch::Receiver<bool>) {
 /// A kind of loop. Of many that fail at once, one line is logged.
 #[derive(Clone)]
 struct Kind {
-    parts: Arc<Parts>,
     name: &'static str,
+    /// Rounds that failed.
+    errors: Counter,
     failing: Arc<AtomicUsize>,
 }
 
 impl Kind {
     fn new(parts: &Arc<Parts>, name: &'static str) -> Self {
-        Self { parts: parts.clone(), name, failing: Arc::default() }
+        // It begins at 0, so that a rate shows the first failure.
+        let errors = parts.stores.metrics.worker_errors.with_label_values(&[name]);
+        Self { name, errors, failing: Arc::default() }
     }
 
-    async fn repeat(self, mut stopped: watch::Receiver<bool>, round: impl Fn() -> Round) {
+    /// `wake`: an order of this event ends the wait.
+    async fn repeat(self, mut stopped: watch::Receiver<bool>, wake: Option<Arc<Event>>, round: impl Fn() -> Round) {
         let mut failed = false;
         while !*stopped.borrow() {
             let outcome = timeout(LONGEST_ROUND, round()).await.unwrap_or(Err(Error::TooSlow(self.name)));
@@ -123,14 +136,24 @@ impl Kind {
                     wait
                 }
                 Err(error) => {
-                    self.parts.stores.metrics.worker_errors.with_label_values(&[self.name]).inc();
+                    self.errors.inc();
                     if !std::mem::replace(&mut failed, true) && self.failing.fetch_add(1, Ordering::Relaxed) == 0 {
                         tracing::warn!(worker = self.name, %error, "a round failed, trying again every second");
                     }
                     AFTER_FAILURE
                 }
             };
-            let _ = timeout(wait, stopped.changed()).await;
+            let woken = async {
+                // After a failure nothing ends the wait: it is there to let the stores recover.
+                match wake.as_ref().filter(|_| !failed) {
+                    Some(event) => event.order_waits.notified().await,
+                    None => pending().await,
+                }
+            };
+            tokio::select! {
+                _ = timeout(wait, stopped.changed()) => {}
+                () = woken => {}
+            }
         }
     }
 }

@@ -8,3 +8,4 @@ pub mod parts;
 pub mod repair;
 pub mod run;
 pub mod telemetry;
+pub mod traces;

@@ -14,24 +14,34 @@ use crate::event::catalogue::Catalogue;
 use crate::event::scrape::Scrape;
 use crate::house::concerts::Concerts;
 use crate::house::desk::Desk;
+#[cfg(feature = "kafka")]
+use crate::house::facts::Facts;
 use crate::house::history::History;
 use crate::house::operators::Operators;
+use crate::house::outbox::{Channel, Outbox};
 use crate::house::people::People;
 use crate::house::programme::Programme;
 use crate::house::rankings::Rankings;
 use crate::house::setup;
 use crate::sale::admission::Admission;
+use crate::sale::broker::{Broker, Streams};
 use crate::sale::control::Controls;
 use crate::sale::entrance::Entry;
+#[cfg(feature = "kafka")]
+use crate::sale::kafka::KafkaBroker;
 use crate::sale::line::Line;
+use crate::sale::orders::Orders;
 use crate::sale::restore::Restorer;
 use crate::sale::seats::Seats;
 use crate::sale::seller::Seller;
 use crate::sale::settle::{Settler, Touched};
 use crate::sale::tickets::Tickets;
 use crate::sale::views::Views;
+use crate::sale::writer::Writer;
 use crate::server::config::Config;
 use crate::store::db::changes::Unsettled;
+#[cfg(feature = "kafka")]
+use crate::store::kafka::Kafka;
 use crate::store::redis::scripts::Scripts;
 use crate::store::{Access, Stores, db};
 use crate::web::limits::Limits;
@@ -52,6 +62,8 @@ pub struct Parts {
     pub controls: Arc<Controls>,
     pub history: Arc<History>,
     pub seats: Arc<Seats>,
+    pub writer: Writer,
+    pub outbox: Outbox,
     pub rankings: Arc<Rankings>,
     pub site: Arc<Site>,
 }
@@ -75,7 +87,10 @@ pub async fn build_with(
     if !applied.is_empty() {
         tracing::info!(migrations = ?applied, "migrated the database");
     }
-    let stores = Stores::connect(&config.database_url, &config.redis_url, scripts, metrics).await?;
+    let facts = config.kafka.is_some();
+    let stores =
+        Stores::connect(&config.database_url, config.db_connections, facts, &config.redis_url, scripts, metrics)
+            .await?;
     let stores = Arc::new(stores);
     let master = master_keys(config, &stores).await?;
     if config.makes_default_event() && setup::ensure_default_event(&stores.db, config.seat_count).await? {
@@ -83,7 +98,7 @@ pub async fn build_with(
     }
     let catalogue = Arc::new(Catalogue::new(stores.db.clone(), master.clone(), config.default_event));
     catalogue.refresh().await?;
-    Ok(assemble(config, stores, catalogue, &master))
+    assemble(config, stores, catalogue, &master)
 }
 
 async fn master_keys(config: &Config, stores: &Stores) -> Result<MasterKeys, Error> {
@@ -99,7 +114,7 @@ fn assemble(
     stores: Arc<Stores>,
     catalogue: Arc<Catalogue>,
     master: &MasterKeys,
-) -> (Arc<Parts>, ToSettle) {
+) -> Result<(Arc<Parts>, ToSettle), Error> {
     let policy = || config.policy.clone();
     let currency = || config.currency.clone();
     // Settling says which concerts sold something, and the rankings count them.
@@ -116,6 +131,10 @@ fn assemble(
     let seller = Seller::start(&stores, settler.clone(), config.most_buying);
     let tickets = Tickets::new(stores.clone(), catalogue.clone(), seats.clone(), settler.clone(), seller, currency());
     let tickets = Arc::new(tickets);
+    let Outside { broker, channels } = outside(config, &stores, &catalogue)?;
+    let orders = Orders::start(&stores, catalogue.clone(), tickets.clone(), broker.clone(), currency());
+    let outbox = Outbox::new(stores.clone(), channels);
+    let writer = Writer::new(stores.clone(), tickets.clone(), broker)?;
     let history = Arc::new(History::new(stores.clone(), catalogue.clone()));
     let desk = Desk::new(
         stores.clone(),
@@ -140,6 +159,7 @@ fn assemble(
         line: line.clone(),
         seats: seats.clone(),
         tickets,
+        orders,
         concerts: Concerts::new(catalogue.clone(), views.clone(), currency()),
         people: People::start(stores.clone(), currency()),
         operators: Operators::new(stores.clone(), master, config.admin_token.as_deref()),
@@ -171,10 +191,33 @@ fn assemble(
         controls,
         history,
         seats,
+        writer,
+        outbox,
         rankings,
         site,
     };
-    (Arc::new(parts), to_settle)
+    Ok((Arc::new(parts), to_settle))
+}
+
+/// What there is beside the two stores.
+struct Outside {
+    /// Where orders wait that are written later.
+    broker: Arc<dyn Broker>,
+    /// Whom the outbox tells something.
+    channels: Vec<Box<dyn Channel>>,
+}
+
+fn outside(config: &Config, stores: &Arc<Stores>, catalogue: &Arc<Catalogue>) -> Result<Outside, Error> {
+    #[cfg(feature = "kafka")]
+    if let Some(address) = &config.kafka {
+        let kafka = Arc::new(Kafka::new(address.clone())?);
+        let broker = Arc::new(KafkaBroker::new(kafka.clone(), stores.clone(), catalogue.clone()));
+        return Ok(Outside { broker, channels: vec![Box::new(Facts::new(kafka, config.currency.clone()))] });
+    }
+    if config.kafka.is_some() {
+        return Err(Error::internal("this build knows no Kafka"));
+    }
+    Ok(Outside { broker: Arc::new(Streams::new(stores.clone(), catalogue.clone())?), channels: Vec::new() })
 }
 
 impl Parts {

@@ -15,10 +15,13 @@ use crate::sale::restore::Prepared;
 use crate::server::config::Config;
 use crate::server::loops::Loops;
 use crate::server::parts::{self, Parts};
+use crate::web::listener::turn_newcomers_away;
 use crate::web::serve;
 
 /// How long a start waits for events that have to be rebuilt in Redis.
 const LONGEST_PREPARATION: Duration = Duration::from_secs(10);
+/// How long a stopping server accepts connections that were made before it turned newcomers away.
+const LAST_CONNECTIONS: Duration = Duration::from_millis(500);
 
 /// A running server.
 pub struct Server {
@@ -26,6 +29,8 @@ pub struct Server {
     pub addr: SocketAddr,
     pub management_addr: SocketAddr,
     drain: Duration,
+    /// The same socket that `web` accepts connections from.
+    listener: TcpListener,
     web: Web,
     management: Web,
     loops: Option<Loops>,
@@ -51,15 +56,16 @@ pub async fn start(config: &Config, background: Background) -> Result<Server, Er
 
     let (parts, to_settle) = parts::build(config).await?;
     prepare(&parts).await?;
+    parts.writer.start().await?;
     let settling = parts.start_settling(to_settle);
     parts.rankings.recount_lately_open();
     let loops = (background == Background::Running).then(|| Loops::start(&parts));
 
-    let web = serve::serve(parts.site.clone(), listener)?;
+    let web = serve::serve(parts.site.clone(), listener.try_clone().map_err(Error::internal)?)?;
     let management = serve::serve_management(parts.site.clone(), management_listener)?;
     let spawn = |server: actix_web::dev::Server| (server.handle(), tokio::spawn(server));
     let (web, management) = (spawn(web), spawn(management));
-    Ok(Server { parts, addr, management_addr, drain: config.drain, web, management, loops, settling })
+    Ok(Server { parts, addr, management_addr, drain: config.drain, listener, web, management, loops, settling })
 }
 
 fn listen(addr: SocketAddr, name: &str) -> Result<TcpListener, Error> {
@@ -99,6 +105,7 @@ async fn tidy_up(parts: &Parts) {
     if let Some(error) = told.into_iter().find_map(Result::err) {
         tracing::warn!(%error, "some of the last polls are not counted");
     }
+    parts.writer.stop().await;
     if let Err(error) = parts.history.step().await {
         tracing::warn!(%error, "the last figures are not kept");
     }
@@ -114,10 +121,15 @@ async fn tidy_up(parts: &Parts) {
 impl Server {
     /// Finishes what was accepted, settles what was sold, and records that the stop was clean.
     pub async fn stop(self) {
-        let Self { parts, drain, web, management, loops, settling, .. } = self;
+        let Self { parts, drain, listener, web, management, loops, settling, .. } = self;
         // First balancers have to notice; every answer closes its connection.
         parts.site.stopping.send_replace(true);
-        tokio::time::sleep(drain).await;
+        if !drain.is_zero() {
+            tokio::time::sleep(drain).await;
+            turn_newcomers_away(&listener);
+            tokio::time::sleep(LAST_CONNECTIONS).await;
+        }
+        drop(listener);
         let (handle, task) = web;
         handle.stop(true).await;
         let _ = task.await;

@@ -1,4 +1,5 @@
-//! Logs: readable in a terminal, JSON on request. Tokens and secrets never reach them in full.
+//! Logs: readable in a terminal, JSON on request. Tokens and secrets never reach them in full. And what else listens to the
+//! same spans and events: metrics of queries, the console, traces.
 
 use std::io::IsTerminal;
 use std::time::Instant;
@@ -15,7 +16,8 @@ use tracing_subscriber::{EnvFilter, Layer, fmt};
 
 use crate::base::metrics::observe_query;
 use crate::base::recent::RECENT;
-use crate::server::config::LogFormat;
+use crate::server::config::{Config, LogFormat};
+use crate::server::traces::Traces;
 
 /// Added to every filter: at debug level the database driver writes the values of its statements, tokens among them, and
 /// the web server logs an error for each request that is not HTTP, of which a stranger could send any number.
@@ -24,20 +26,32 @@ const ALWAYS: &str = "tokio_postgres=info,actix_server=warn,actix_http::h1::disp
 /// Where the functions are that query the database: each has a span of its own.
 const QUERIES: &str = "zticket::store::db";
 
-pub fn start(filter: &str, format: LogFormat) -> Result<(), ParseError> {
+/// Starts to log, and to trace if that is configured.
+pub fn start(config: &Config) -> Result<Option<Traces>, String> {
+    let lines = lines(&config.log, config.log_format).map_err(|error| format!("ZTICKET_LOG: {error}"))?;
+    let to = |url: &String| Traces::to(url, config.trace_share).map_err(|error| format!("ZTICKET_OTLP_URL: {error}"));
+    let traces = config.otlp_url.as_ref().map(to).transpose()?;
+    let troubles = KeepTroubles.with_filter(EnvFilter::new(format!("warn,{ALWAYS}")));
+    // A second start in one process, as in tests, keeps the first logger.
+    let _ = tracing_subscriber::registry()
+        .with(lines)
+        .with(troubles)
+        .with(timed())
+        .with(traces.as_ref().map(Traces::layer))
+        .try_init();
+    Ok(traces)
+}
+
+fn lines<S: Subscriber + for<'a> LookupSpan<'a>>(
+    filter: &str,
+    format: LogFormat,
+) -> Result<impl Layer<S> + use<S>, ParseError> {
     let lines = fmt::layer().with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal());
     let lines = match format {
         LogFormat::Text => lines.with_target(false).boxed(),
         LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
-    let lines = lines.with_filter(EnvFilter::try_new(format!("{filter},{ALWAYS}"))?);
-    // A second start in one process, as in tests, keeps the first logger.
-    let _ = tracing_subscriber::registry()
-        .with(lines)
-        .with(KeepTroubles.with_filter(EnvFilter::try_new(format!("warn,{ALWAYS}"))?))
-        .with(timed())
-        .try_init();
-    Ok(())
+    Ok(lines.with_filter(EnvFilter::try_new(format!("{filter},{ALWAYS}"))?))
 }
 
 /// Times the spans of queries.

@@ -2,6 +2,8 @@
 
 pub mod db;
 pub mod gather;
+#[cfg(feature = "kafka")]
+pub mod kafka;
 pub mod redis;
 
 use std::sync::Arc;
@@ -11,6 +13,7 @@ use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
+use tracing::Instrument;
 
 use crate::base::LONGEST_WAIT;
 use crate::base::error::Error;
@@ -20,11 +23,8 @@ use crate::store::redis::lane::Lane;
 use crate::store::redis::links::{self, Address};
 use crate::store::redis::scripts::Scripts;
 
-/// Database connections of one server. A few are enough, because sales are gathered.
-const DB_CONNECTIONS: usize = 16;
-/// How many of them requests may use for queries of their own, so that sales always find one. Further requests wait for
-/// their turn, up to a bound; beyond it they are refused at once, because they would wait in vain.
-const QUERIES_AT_ONCE: usize = 8;
+/// Requests use half of the database connections for queries of their own, so that sales always find one. Further requests
+/// wait for their turn, up to this bound; beyond it they are refused at once, because they would wait in vain.
 const MOST_QUERIES: usize = 2000;
 /// Calls to Redis that the requests of a server may have under way. Redis does tens of thousands a second: more would be
 /// answered too late, and done all the same.
@@ -45,15 +45,17 @@ pub struct Stores {
 }
 
 impl Stores {
-    /// Connects to both and loads the scripts.
+    /// Connects to both and loads the scripts. `facts`: sales and cancels go to the outbox too.
     pub async fn connect(
         database_url: &str,
+        db_connections: usize,
+        facts: bool,
         redis_url: &str,
         scripts: Scripts,
         metrics: Arc<Metrics>,
     ) -> Result<Self, Error> {
         let waits = |pool: &str| metrics.pool_wait_seconds.with_label_values(&[pool]);
-        let db = db::pool::pool(database_url, DB_CONNECTIONS)?.timed(waits("postgres"));
+        let db = db::pool::pool_with(database_url, db_connections, facts)?.timed(waits("postgres"));
         let address = Address::parse(redis_url)?;
         let redis = links::pool(&address)?.timed(waits("redis"));
         links::check(&redis).await?;
@@ -66,8 +68,13 @@ impl Stores {
             address,
             runtime: Handle::current(),
             queries: Semaphore::new(MOST_QUERIES),
-            turns: Arc::new(Semaphore::new(QUERIES_AT_ONCE)),
+            turns: Arc::new(Semaphore::new(db_connections / 2)),
         })
+    }
+
+    /// A connection to Redis for work in the background that makes many calls at once.
+    pub fn lane(&self) -> Result<Lane, Error> {
+        Lane::new(&self.address, MOST_CALLS)
     }
 
     /// Runs work on pooled connections in the background runtime and waits for it, within limits. It goes on to its end
@@ -77,7 +84,8 @@ impl Stores {
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
         // The timer must belong to the background runtime: that of a web worker may be gone before the work is done.
-        let done = self.runtime.spawn(async move { timeout(LONGEST_WAIT, work).await }).await;
+        let work = async move { timeout(LONGEST_WAIT, work).await };
+        let done = self.runtime.spawn(work.in_current_span()).await;
         done.map_err(Error::internal)?.unwrap_or(Err(Error::TooSlow("a request")))
     }
 

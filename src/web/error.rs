@@ -8,6 +8,7 @@ use actix_web::http::header::{
 };
 use actix_web::{HttpResponse, ResponseError};
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::base::error::{Details, Error};
 use crate::base::quiet::Quiet;
@@ -15,13 +16,25 @@ use crate::base::quiet::Quiet;
 /// In an outage every request fails in the same way.
 static FAULTS: Quiet<Discriminant<Error>> = Quiet::new();
 
-#[derive(Serialize)]
-struct Body<'a> {
+/// Every error looks like this.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Error)]
+pub struct Body<'a> {
+    /// The status of the response.
     status: u16,
+    /// What programs tell errors apart by.
     code: &'a str,
+    /// What people read about it.
     message: &'a str,
     #[serde(flatten)]
-    details: Option<Details>,
+    details: Details,
+}
+
+impl<'a> Body<'a> {
+    pub fn of(error: &'a Error) -> Self {
+        let (status, code, message) = error.public();
+        Self { status, code, message, details: error.details() }
+    }
 }
 
 impl ResponseError for Error {
@@ -30,15 +43,13 @@ impl ResponseError for Error {
     }
 
     fn error_response(&self) -> HttpResponse {
-        let (status, code, message) = self.public();
         if self.is_fault()
             && let Some(left_out) = FAULTS.may_write(std::mem::discriminant(self))
         {
             // Logged as quoted text: what a stranger typed must not begin a line of its own.
-            tracing::warn!(code, error = self.to_string(), left_out, "a request failed");
+            tracing::warn!(code = self.code(), error = self.to_string(), left_out, "a request failed");
         }
-        let body = Body { status, code, message, details: self.details() };
-        let mut response = HttpResponse::build(self.status_code()).json(body);
+        let mut response = HttpResponse::build(self.status_code()).json(Body::of(self));
         let headers = response.headers_mut();
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'"));
@@ -47,10 +58,16 @@ impl ResponseError for Error {
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
         match self {
-            Self::MethodNotAllowed(allowed) => headers.insert(ALLOW, HeaderValue::from_static(allowed)),
-            Self::Unauthorized(_) => headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")),
-            _ => return response,
-        };
+            Self::MethodNotAllowed(allowed) => {
+                if let Ok(allowed) = HeaderValue::from_str(allowed) {
+                    headers.insert(ALLOW, allowed);
+                }
+            }
+            Self::Unauthorized(_) => {
+                headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            }
+            _ => {}
+        }
         response
     }
 }

@@ -97,6 +97,12 @@ pub struct MaybePerson(pub Option<PersonId>);
 /// A caller who asks about a ticket, with a queue token, an API key, or both.
 pub struct TicketBuyer(pub Buyer);
 
+/// A caller who asks about an order, who may be anyone.
+pub struct OrderBuyer(pub Buyer);
+
+/// Whether the caller would rather be answered at once than when it is done.
+pub struct PrefersAsync(pub bool);
+
 /// The Idempotency-Key header, which must be there.
 pub struct OnceKey(pub IdempotencyKey);
 
@@ -176,26 +182,40 @@ extract!(Person, |request| person(&request).await?.map(Person).ok_or(NO_KEY));
 extract!(MaybePerson, |request| person(&request).await.map(MaybePerson));
 
 extract!(TicketBuyer, |request| {
-    let named = named_event(&request)?;
-    let claims = match token_header(&request)? {
+    let buyer = buyer(&request).await?;
+    if buyer.claims.is_empty() && buyer.person.is_none() {
+        return Err(Error::Unauthorized("Send the queue token you bought with, or your API key."));
+    }
+    Ok(TicketBuyer(buyer))
+});
+
+extract!(OrderBuyer, |request| buyer(&request).await.map(OrderBuyer));
+
+extract!(PrefersAsync, |request| {
+    let wishes = request.headers().get_all("Prefer").filter_map(|value| value.to_str().ok());
+    let mut wishes = wishes.flat_map(|value| value.split([',', ';']));
+    Ok(PrefersAsync(wishes.any(|wish| wish.trim().eq_ignore_ascii_case("respond-async"))))
+});
+
+/// Whoever asks about what was bought: with a queue token, an API key, both or neither.
+async fn buyer(request: &HttpRequest) -> Result<Buyer, Error> {
+    let named = named_event(request)?;
+    let claims = match token_header(request)? {
         Some(text) => {
             let claim = Claim::parse(&text).filter(|claim| named.is_none_or(|named| named == claim.event()));
             let claim = claim.ok_or(Error::TokenNotFound)?;
-            let site = site(&request)?;
+            let site = site(request)?;
             // A token that is void may still have bought a ticket. To try made-up ones is limited like buying.
             if site.catalogue.known(claim.event()).and_then(|event| event.verify(claim)).is_none() {
-                within(site, &request, |limits| &limits.buy)?;
+                within(site, request, |limits| &limits.buy)?;
             }
             vec![claim]
         }
         None => Vec::new(),
     };
-    let person = person(&request).await?;
-    if claims.is_empty() && person.is_none() {
-        return Err(Error::Unauthorized("Send the queue token you bought with, or your API key."));
-    }
-    Ok(TicketBuyer(Buyer { claims, person, event: named }))
-});
+    let person = person(request).await?;
+    Ok(Buyer { claims, person, event: named })
+}
 
 extract!(OnceKey, |request| {
     let text = request.headers().get("Idempotency-Key").map(|value| value.to_str().unwrap_or_default());
@@ -268,6 +288,11 @@ impl PathValue for crate::base::ids::TicketId {
     const WRONG: fn() -> Error = || Error::TicketNotFound;
 }
 
+impl PathValue for crate::base::ids::OrderId {
+    const NAME: &'static str = "order";
+    const WRONG: fn() -> Error = || Error::OrderNotFound;
+}
+
 impl<T: PathValue> FromRequest for Part<T> {
     type Error = Error;
     type Future = Ready<Result<Self, Error>>;
@@ -327,9 +352,7 @@ pub fn in_time<F: Future>(request: &HttpRequest, body: F) -> impl Future<Output 
 pub fn bad_body(error: &JsonPayloadError) -> Error {
     match error {
         JsonPayloadError::OverflowKnownLength { .. } | JsonPayloadError::Overflow { .. } => Error::PayloadTooLarge,
-        JsonPayloadError::ContentType => {
-            Error::InvalidRequest("Send JSON, with Content-Type: application/json.".to_owned())
-        }
+        JsonPayloadError::ContentType => Error::UnsupportedMediaType,
         JsonPayloadError::Deserialize(error) if error.is_data() => {
             let text = error.to_string();
             // What is wrong with a hall is said by us.

@@ -32,6 +32,10 @@ pub fn families(site: &Site) -> Result<Vec<MetricFamily>, prometheus::Error> {
     for (number, time) in (1..).zip(site.workers.busy()) {
         busy.with_label_values(&[&number.to_string()]).inc_by(time.as_secs_f64());
     }
+    let own = counter("cpu_seconds_total", "Processor time of this server.", &["mode"])?;
+    for (mode, seconds) in machine::own_seconds() {
+        own.with_label_values(&[mode]).inc_by(seconds);
+    }
     let processors =
         counter("machine_cpu_seconds_total", "How the processors of this machine spend their time.", &["mode"])?;
     for (mode, seconds) in site.processors.seconds() {

@@ -29,6 +29,11 @@ impl Measured {
         Self { metrics: metrics.clone(), pattern, answers: RefCell::default() }
     }
 
+    /// The pattern of the route.
+    pub fn pattern(&self) -> &str {
+        &self.pattern
+    }
+
     pub fn answered(&self, method: &Method, status: StatusCode, elapsed: Duration) {
         tracing::debug!(%method, route = self.pattern, status = status.as_u16(), ?elapsed, "answered");
         let method = name(method);
@@ -56,7 +61,7 @@ impl Measured {
 }
 
 /// Methods are free text: a stranger could make up any number of them.
-fn name(method: &Method) -> &'static str {
+pub fn name(method: &Method) -> &'static str {
     match *method {
         Method::GET => "GET",
         Method::HEAD => "HEAD",

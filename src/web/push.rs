@@ -21,7 +21,7 @@ use crate::web::limits::Slot;
 use crate::web::site::Site;
 
 /// A status is sent at least this often, which keeps the connection alive.
-const AT_LEAST_EVERY: Duration = Duration::from_secs(15);
+pub const AT_LEAST_EVERY: Duration = Duration::from_secs(15);
 
 /// The last message of a stream: why there will be no other.
 #[derive(Serialize)]
@@ -126,7 +126,8 @@ fn kind(status: &Status) -> std::mem::Discriminant<Status> {
     std::mem::discriminant(status)
 }
 
-fn frame(name: &str, data: &impl Serialize) -> Result<Bytes, Error> {
+/// One message.
+pub fn frame(name: &str, data: &impl Serialize) -> Result<Bytes, Error> {
     let json = serde_json::to_string(data).map_err(Error::internal)?;
     Ok(Bytes::from(format!("event: {name}\ndata: {json}\n\n")))
 }

@@ -1,5 +1,6 @@
 //! How a route is written: a pattern, its methods, its handlers.
 
+use std::future::ready;
 use std::sync::Arc;
 
 use actix_web::web;
@@ -10,10 +11,12 @@ use crate::base::metrics::Metrics;
 use crate::web::measured::Measured;
 
 /// A path that counts its answers, and refuses all methods but those that get a route.
-pub fn path(metrics: &Arc<Metrics>, prefix: &str, pattern: &str, allowed: &'static str) -> Resource {
+pub fn path(metrics: &Arc<Metrics>, prefix: &str, pattern: &str, allowed: &str) -> Resource {
+    let allowed = allowed.to_owned();
+    let refuse = move || ready(Err::<HttpResponse, _>(Error::MethodNotAllowed(allowed.clone())));
     web::resource(pattern)
         .app_data(Measured::new(metrics, format!("{prefix}{pattern}")))
-        .default_service(web::to(move || async move { Err::<HttpResponse, _>(Error::MethodNotAllowed(allowed)) }))
+        .default_service(web::to(refuse))
 }
 
 /// A route for GET, and for HEAD as well.

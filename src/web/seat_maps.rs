@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::base::error::Error;
 use crate::base::ids::{Place, SeatNumber};
@@ -59,13 +60,19 @@ struct Piece {
     packed: OnceLock<Packed>,
 }
 
-#[derive(Debug, Serialize)]
+/// A seat as a visitor sees it.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Seat)]
 #[serde(rename_all = "camelCase")]
-struct SeatView<'a> {
+pub struct SeatView<'a> {
     seat_number: SeatNumber,
+    #[schema(example = "R-A9")]
     label: &'a str,
     status: SeatState,
+    /// In whole units of the currency.
+    #[schema(example = 132_000)]
     price: i64,
+    /// Whether the queue token that was sent holds it.
     mine: bool,
 }
 

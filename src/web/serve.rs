@@ -3,24 +3,25 @@
 use std::net::TcpListener;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use actix_web::dev::{Server, Service};
-use actix_web::http::ConnectionType;
+use actix_web::http::{ConnectionType, Method, StatusCode};
 use actix_web::web::{self, Data};
 use actix_web::{App, HttpServer, ResponseError};
+use opentelemetry::trace::TraceContextExt;
+use tracing::field::Empty;
+use tracing::{Instrument, Span};
+use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 use crate::base::error::Error;
-use crate::web::measured::Measured;
+use crate::web::measured::{Measured, name};
 use crate::web::route::{get, not_found, path};
 use crate::web::site::{Site, Worker};
-use crate::web::{api, chunked, machine, management, pages};
+use crate::web::{api, chunked, listener, machine, management, pages};
 
 /// Path and query of a request. The longest that pages and scripts ever send is a tenth of it.
 const URI_LIMIT: usize = 4096;
-/// A client that acknowledges nothing for this long is gone, or reads very slowly on purpose.
-#[cfg(target_os = "linux")]
-const UNREAD_TIME: Duration = Duration::from_secs(30);
 /// How long accepted requests get to finish when the server stops.
 const STOP_SECONDS: u64 = 20;
 
@@ -29,7 +30,7 @@ pub fn serve(site: Arc<Site>, listener: TcpListener) -> Result<Server, Error> {
     let (request_time, most) = (site.settings.request_time, site.settings.max_connections);
     // One for each processor.
     let workers = machine::processor_count();
-    cut_off_unread(&listener);
+    listener::cut_off_unread(&listener);
     let server = HttpServer::new(move || {
         let worker = Worker::new(site.clone(), workers);
         let stopping = Rc::new(site.stopping.subscribe());
@@ -40,6 +41,7 @@ pub fn serve(site: Arc<Site>, listener: TcpListener) -> Result<Server, Error> {
             .wrap_fn(move |mut request, service| {
                 let (unknown, started) = (unknown.clone(), Instant::now());
                 let stopping = stopping.clone();
+                let span = traced(request.method());
                 let long = request.uri().path_and_query().is_some_and(|path| path.as_str().len() > URI_LIMIT);
                 let kept = chunked::keep(&mut request);
                 let answer = if long { Err(request) } else { Ok(service.call(request)) };
@@ -55,11 +57,13 @@ pub fn serve(site: Arc<Site>, listener: TcpListener) -> Result<Server, Error> {
                     }
                     let route = response.request().app_data::<Measured>().unwrap_or(&unknown);
                     route.answered(response.request().method(), response.status(), started.elapsed());
+                    note(route, response.request().method(), response.status());
                     Ok(match kept {
                         Some(kept) => response.map_body(|_, body| chunked::answer(body, kept)),
                         None => response,
                     })
                 }
+                .instrument(span)
             })
             .configure(move |config| match worker {
                 Ok(worker) => drop(config.app_data(Data::new(worker))),
@@ -82,14 +86,32 @@ pub fn serve(site: Arc<Site>, listener: TcpListener) -> Result<Server, Error> {
     Ok(server.run())
 }
 
-/// Has the system close accepted connections whose other end stops reading.
-fn cut_off_unread(listener: &TcpListener) {
-    #[cfg(target_os = "linux")]
-    if let Err(error) = socket2::SockRef::from(listener).set_tcp_user_timeout(Some(UNREAD_TIME)) {
-        tracing::warn!(%error, "clients that stop reading are not cut off");
+/// The span of a request, for traces. Without them it is nothing.
+fn traced(method: &Method) -> Span {
+    tracing::debug_span!(
+        "request",
+        otel.kind = "server",
+        otel.status_code = Empty,
+        http.request.method = name(method),
+        http.route = Empty,
+        http.response.status_code = Empty,
+    )
+}
+
+/// What is known of the request at its end. The path itself stays out of it: it may have a token in it.
+fn note(route: &Measured, method: &Method, status: StatusCode) {
+    let span = Span::current();
+    if !span.is_disabled() {
+        span.record("http.route", route.pattern());
+        span.record("http.response.status_code", status.as_u16());
+        if status.is_server_error() {
+            span.record("otel.status_code", "ERROR");
+        }
+        let context = span.context();
+        context.span().update_name(format!("{} {}", name(method), route.pattern()));
+        // Work for it may go on behind its back, but the request is answered.
+        context.span().end();
     }
-    #[cfg(not(target_os = "linux"))]
-    let _ = listener;
 }
 
 /// Alive: a constant, touching nothing.

@@ -20,6 +20,7 @@ use crate::house::programme::Programme;
 use crate::house::rankings::Rankings;
 use crate::sale::entrance::{Entrance, Entry};
 use crate::sale::line::Line;
+use crate::sale::orders::Orders;
 use crate::sale::seats::Seats;
 use crate::sale::tickets::Tickets;
 use crate::sale::views::Views;
@@ -43,6 +44,7 @@ pub struct Site {
     pub line: Arc<Line>,
     pub seats: Arc<Seats>,
     pub tickets: Arc<Tickets>,
+    pub orders: Orders,
     pub concerts: Concerts,
     pub people: People,
     pub operators: Operators,

@@ -29,7 +29,8 @@ const FLAGS: &[&str] = &[
     "--hide-scrollbars",
     "--remote-debugging-port=0",
 ];
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// Generous: a check of a long page takes a loaded machine half a minute.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Calls without an answer yet, by number.
 type Waiting = Arc<Mutex<HashMap<u64, oneshot::Sender<Value>>>>;

@@ -7,6 +7,7 @@
 pub mod browser;
 pub mod cluster;
 pub mod database;
+pub mod kafka;
 pub mod ports;
 pub mod process;
 pub mod promises;
@@ -19,6 +20,7 @@ mod wait;
 
 pub use browser::Browser;
 pub use database::Database;
+pub use kafka::Kafka;
 pub use process::Process;
 pub use proxy::Proxy;
 pub use redis::Redis;

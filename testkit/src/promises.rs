@@ -4,6 +4,10 @@
 /// A promise, and a query that finds what breaks it.
 pub const PROMISES: &[(&str, &str)] = &[
     (
+        "no order is sold after its buyer was told that it failed",
+        "SELECT FROM outcomes JOIN orders ON orders.id = outcomes.order_id WHERE outcomes.problem IS NOT NULL",
+    ),
+    (
         "no seat is sold twice",
         "SELECT FROM tickets WHERE status <> 'CANCELLED' GROUP BY event_id, seat_number HAVING count(*) > 1",
     ),

@@ -1,8 +1,11 @@
 //! The binary itself: how it starts, stops and complains.
 
 use std::process::Command;
+use std::sync::Mutex;
 use std::time::Duration;
 
+use actix_web::web::{Bytes, Data, post};
+use actix_web::{App, HttpServer};
 use serde_json::{Value, json};
 use zticket_testkit::{Proxy, Server, Zticket, eventually, ports};
 
@@ -27,6 +30,9 @@ fn a_mistake_in_the_configuration_is_named_and_exits_with_2() {
         ("ZTICKET_BIND", "x", "ZTICKET_BIND: must be an address"),
         ("ZTICKET_SYNC_INTERVAL_MS", "300000", "ZTICKET_SYNC_INTERVAL_MS: must be less"),
         ("ZTICKET_LOG", "=,", "ZTICKET_LOG: "),
+        ("ZTICKET_BROKER", "kafka://nowhere", "ZTICKET_BROKER: must be redis, or an address"),
+        #[cfg(not(feature = "kafka"))]
+        ("ZTICKET_BROKER", "kafka://127.0.0.1:9092", "ZTICKET_BROKER: this build knows no Kafka"),
     ];
     for (name, value, expected) in mistakes {
         let zticket = zticket("postgres://127.0.0.1:1/none", "redis://127.0.0.1:1").set(name, value);
@@ -84,6 +90,45 @@ async fn queries_are_timed_by_their_names() {
         .await;
     }
     terminate(&mut server).await;
+    db.remove().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn traces_of_requests_reach_a_collector_and_have_no_token_in_them() {
+    let heard: Data<Mutex<Vec<u8>>> = Data::default();
+    let seen = heard.clone();
+    let take = async |bytes: Bytes, heard: Data<Mutex<Vec<u8>>>| -> &'static str {
+        heard.lock().unwrap().extend_from_slice(&bytes);
+        ""
+    };
+    let collector = HttpServer::new(move || App::new().app_data(seen.clone()).route("/v1/traces", post().to(take)));
+    let collector = collector.workers(1).disable_signals().bind(("127.0.0.1", 0)).unwrap();
+    let address = collector.addrs()[0];
+    let collector = collector.run();
+    let (handle, _task) = (collector.handle(), tokio::spawn(collector));
+
+    let (db, redis) = (database().await, start_redis().await);
+    let traced = zticket(&db.url, &redis.url())
+        .set("ZTICKET_OTLP_URL", format!("http://{address}"))
+        .set("ZTICKET_TRACE_SHARE", 1);
+    let mut server = traced.start().unwrap();
+    let url = server.url().await.unwrap();
+    let client = reqwest::Client::new();
+    let entered: Value = client.post(format!("{url}/api/queues/tokens")).send().await.unwrap().json().await.unwrap();
+    let token = entered["uuid"].as_str().unwrap();
+    client.get(format!("{url}/api/queues/tokens/{token}")).send().await.unwrap();
+    client.delete(format!("{url}/api/queues/tokens/{token}")).send().await.unwrap();
+    // A stop sends what is left.
+    terminate(&mut server).await;
+
+    let heard = heard.lock().unwrap().clone();
+    let has = |text: &str| heard.windows(text.len()).any(|bytes| bytes == text.as_bytes());
+    for expected in ["zticket", "POST /api/queues/tokens", "GET /api/queues/tokens/{uuid}", "line_leave", "http.route"]
+    {
+        assert!(has(expected), "{expected} is in no trace");
+    }
+    assert!(!has(token) && !has("127.0.0.1"), "a token or an address is in a trace");
+    handle.stop(false).await;
     db.remove().await.unwrap();
 }
 

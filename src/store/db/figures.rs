@@ -6,6 +6,7 @@ use diesel::sql_types::{Array, BigInt, Integer};
 use diesel_async::RunQueryDsl;
 use serde::Serialize;
 use tracing::instrument;
+use utoipa::ToSchema;
 
 use crate::base::error::Error;
 use crate::base::ids::EventId;
@@ -26,7 +27,7 @@ pub struct Figures {
 }
 
 /// A point of a chart.
-#[derive(Debug, Clone, Queryable, Selectable, Serialize)]
+#[derive(Debug, Clone, Queryable, Selectable, Serialize, ToSchema)]
 #[diesel(table_name = figures)]
 pub struct Point {
     pub at: DateTime<Utc>,

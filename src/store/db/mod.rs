@@ -11,6 +11,8 @@ pub mod impatient;
 pub mod locks;
 pub mod migrate;
 pub mod operators;
+pub mod outbox;
+pub mod outcomes;
 pub mod people;
 pub mod pool;
 pub mod rankings;

@@ -2,13 +2,13 @@
 
 use chrono::{DateTime, Utc};
 use diesel::prelude::*;
-use diesel::sql_types::{BigInt, Text, Timestamptz, Uuid as SqlUuid};
+use diesel::sql_types::{BigInt, Nullable, Text, Timestamptz, Uuid as SqlUuid};
 use diesel_async::RunQueryDsl;
 use tracing::instrument;
 use uuid::Uuid;
 
 use crate::base::error::Error;
-use crate::base::ids::PersonId;
+use crate::base::ids::{OrderId, PersonId};
 use crate::store::db::pool::Conn;
 use crate::store::db::schema::{ledger, payments, users};
 
@@ -46,7 +46,7 @@ pub struct MovementRow {
     pub created_at: DateTime<Utc>,
 }
 
-#[derive(Debug, Clone, Queryable, Selectable)]
+#[derive(Debug, Clone, QueryableByName)]
 #[diesel(table_name = payments)]
 pub struct PaymentRow {
     pub order_id: Uuid,
@@ -139,12 +139,19 @@ pub async fn movements(conn: &mut Conn, person: PersonId, cursor: i64, most: i64
 
 /// Newest first, starting before `cursor`.
 #[instrument(level = "debug", skip_all)]
-pub async fn payments(conn: &mut Conn, person: PersonId, cursor: Uuid, most: i64) -> Result<Vec<PaymentRow>, Error> {
-    Ok(payments::table
-        .filter(payments::user_id.eq(person.0).and(payments::order_id.lt(cursor)))
-        .select(PaymentRow::as_select())
-        .order(payments::order_id.desc())
-        .limit(most)
-        .load(conn)
-        .await?)
+pub async fn payments(
+    conn: &mut Conn,
+    person: PersonId,
+    cursor: Option<OrderId>,
+    most: i64,
+) -> Result<Vec<PaymentRow>, Error> {
+    let newest = diesel::sql_query(
+        "SELECT payments.order_id, payments.amount, payments.refunded, payments.paid_at
+         FROM orders JOIN payments ON payments.order_id = orders.id
+         WHERE orders.user_id = $1
+           AND ($2 IS NULL OR (orders.created_at, orders.id) < (SELECT created_at, id FROM orders WHERE id = $2))
+         ORDER BY orders.created_at DESC, orders.id DESC LIMIT $3",
+    );
+    let newest = newest.bind::<SqlUuid, _>(person.0).bind::<Nullable<SqlUuid>, _>(cursor.map(|order| order.0));
+    Ok(newest.bind::<BigInt, _>(most).load(conn).await?)
 }

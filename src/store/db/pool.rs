@@ -43,6 +43,11 @@ impl Pool {
     }
 }
 
+/// Closes a connection that broke. In the pool it would look well until its end is noticed.
+pub fn discard(conn: Conn) {
+    drop(Object::take(conn));
+}
+
 const WAIT: Duration = Duration::from_secs(2);
 /// A new connection costs a process over there, and the proof of a password here.
 pub const CONNECT: Duration = Duration::from_secs(5);
@@ -72,8 +77,17 @@ impl From<ConnectionError> for Error {
     }
 }
 
+/// What the outbox is to tell: the statements that sell and cancel ask for this setting.
+const FACTS: &str = "; SET zticket.facts = 'on'";
+
 /// Connections live in the runtime this is called in, whichever thread asks for them.
 pub fn pool(url: &str, size: usize) -> Result<Pool, Error> {
+    pool_with(url, size, false)
+}
+
+/// `facts`: what is sold and cancelled on these connections goes to the outbox too.
+pub fn pool_with(url: &str, size: usize, facts: bool) -> Result<Pool, Error> {
+    let settings = if facts { format!("{SETTINGS}{FACTS}") } else { SETTINGS.to_owned() };
     let runtime = Handle::current();
     let silence = Silence::default();
     let known = silence.clone();
@@ -82,8 +96,9 @@ pub fn pool(url: &str, size: usize) -> Result<Pool, Error> {
     config.recycling_method = RecyclingMethod::Fast;
     config.custom_setup = Box::new(move |url| {
         let (runtime, url, silence) = (runtime.clone(), url.to_owned(), silence.clone());
+        let settings = settings.clone();
         async move {
-            let connected = runtime.spawn(async move { connect(&url, silence).await }).await;
+            let connected = runtime.spawn(async move { connect_with(&url, silence, &settings).await }).await;
             connected.unwrap_or_else(|failed| Err(ConnectionError::BadConnection(failed.to_string())))
         }
         .boxed()
@@ -102,8 +117,12 @@ pub fn pool(url: &str, size: usize) -> Result<Pool, Error> {
 }
 
 pub async fn connect(url: &str, silence: Silence) -> Result<AsyncPgConnection, ConnectionError> {
+    connect_with(url, silence, SETTINGS).await
+}
+
+async fn connect_with(url: &str, silence: Silence, settings: &str) -> Result<AsyncPgConnection, ConnectionError> {
     let mut conn = impatient::connect(url, CONNECT, ANSWER, silence).await?;
-    conn.batch_execute(SETTINGS).await.map_err(ConnectionError::CouldntSetupConfiguration)?;
+    conn.batch_execute(settings).await.map_err(ConnectionError::CouldntSetupConfiguration)?;
     Ok(conn)
 }
 

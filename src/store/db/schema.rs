@@ -118,6 +118,27 @@ diesel::table! {
 }
 
 diesel::table! {
+    outbox (id) {
+        id -> Int8,
+        message_id -> Uuid,
+        channel -> Text,
+        key -> Text,
+        body -> Jsonb,
+        created_at -> Timestamptz,
+        problem -> Nullable<Text>,
+    }
+}
+
+diesel::table! {
+    outcomes (order_id) {
+        order_id -> Uuid,
+        problem -> Nullable<Jsonb>,
+        same_as -> Nullable<Uuid>,
+        decided_at -> Timestamptz,
+    }
+}
+
+diesel::table! {
     payments (order_id) {
         order_id -> Uuid,
         user_id -> Uuid,
@@ -206,5 +227,5 @@ diesel::joinable!(sections -> events (event_id));
 diesel::joinable!(tickets -> orders (order_id));
 
 diesel::allow_tables_to_appear_in_same_query!(
-    audit_log, concerts, controls, events, figures, ledger, operator_sessions, operators, orders, payments, refusals, seats, sections, signing_keys, tickets, users,
+    audit_log, concerts, controls, events, figures, ledger, operator_sessions, operators, orders, outbox, outcomes, payments, refusals, seats, sections, signing_keys, tickets, users,
 );

@@ -48,7 +48,9 @@ pub enum Sold {
 pub enum Failure {
     /// Another server sold at the same moment.
     Conflict,
-    /// The database said no. Nothing was written.
+    /// The database cannot write at the moment. Nothing was written.
+    ReadOnly(String),
+    /// The database said no to one of the orders. Nothing was written.
     Refused(String),
     /// Anything else: nobody knows whether the commit happened, because a connection can break after it as well as before.
     Unknown(String),
@@ -59,10 +61,10 @@ impl From<DbError> for Failure {
         use DatabaseErrorKind as Kind;
         match &error {
             DbError::DatabaseError(Kind::UniqueViolation | Kind::SerializationFailure, _) => Self::Conflict,
-            DbError::DatabaseError(
-                Kind::CheckViolation | Kind::NotNullViolation | Kind::ForeignKeyViolation | Kind::ReadOnlyTransaction,
-                _,
-            ) => Self::Refused(error.to_string()),
+            DbError::DatabaseError(Kind::ReadOnlyTransaction, _) => Self::ReadOnly(error.to_string()),
+            DbError::DatabaseError(Kind::CheckViolation | Kind::NotNullViolation | Kind::ForeignKeyViolation, _) => {
+                Self::Refused(error.to_string())
+            }
             _ => Self::Unknown(error.to_string()),
         }
     }

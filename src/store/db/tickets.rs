@@ -2,13 +2,13 @@
 
 use chrono::{DateTime, Utc};
 use diesel::prelude::*;
-use diesel::sql_types::{Bool, Uuid as SqlUuid};
+use diesel::sql_types::{BigInt, Bool, Nullable, Uuid as SqlUuid};
 use diesel_async::RunQueryDsl;
 use tracing::instrument;
 use uuid::Uuid;
 
 use crate::base::error::Error;
-use crate::base::ids::{EventId, PersonId, Place, SeatNumber, TicketId};
+use crate::base::ids::{EventId, OrderId, PersonId, Place, SeatNumber, TicketId};
 use crate::store::db::pool::Conn;
 use crate::store::db::schema::{orders, tickets};
 
@@ -82,6 +82,41 @@ pub async fn by_person(conn: &mut Conn, person: PersonId, cursor: Uuid, most: i6
         .limit(most)
         .load(conn)
         .await?)
+}
+
+/// The tickets of these orders.
+#[instrument(level = "debug", skip_all)]
+pub async fn by_orders(conn: &mut Conn, orders: &[OrderId]) -> Result<Vec<TicketRow>, Error> {
+    let ids: Vec<Uuid> = orders.iter().map(|order| order.0).collect();
+    Ok(with_order()
+        .filter(tickets::order_id.eq_any(ids))
+        .select(columns())
+        .order((tickets::order_id, tickets::seat_number))
+        .load(conn)
+        .await?)
+}
+
+/// The orders of a person, newest first, after `cursor`.
+#[instrument(level = "debug", skip_all)]
+pub async fn orders_of(
+    conn: &mut Conn,
+    person: PersonId,
+    cursor: Option<OrderId>,
+    most: i64,
+) -> Result<Vec<OrderId>, Error> {
+    #[derive(QueryableByName)]
+    struct Row {
+        #[diesel(sql_type = SqlUuid)]
+        id: Uuid,
+    }
+    let newest = diesel::sql_query(
+        "SELECT id FROM orders WHERE user_id = $1
+           AND ($2 IS NULL OR (created_at, id) < (SELECT created_at, id FROM orders WHERE id = $2))
+         ORDER BY created_at DESC, id DESC LIMIT $3",
+    );
+    let newest = newest.bind::<SqlUuid, _>(person.0).bind::<Nullable<SqlUuid>, _>(cursor.map(|order| order.0));
+    let rows: Vec<Row> = newest.bind::<BigInt, _>(most).load(conn).await?;
+    Ok(rows.into_iter().map(|row| OrderId(row.id)).collect())
 }
 
 /// The ticket of a seat, if it is sold.

@@ -44,6 +44,10 @@ keys! {
     Pulse2 = "pulse:2",
     Pulse3 = "pulse:3",
     Pulse4 = "pulse:4",
+    Requests = "requests",
+    Pending = "pending",
+    Working = "working",
+    Frozen = "frozen",
     ;
     Ranking = "ranking",
     AsOf = "as_of",

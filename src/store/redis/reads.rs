@@ -8,7 +8,8 @@ use redis::aio::ConnectionLike;
 use redis::{FromRedisValue, InfoDict, Pipeline, RedisError, Value};
 
 use crate::base::error::Error;
-use crate::base::ids::{ConcertId, Fetched, Place, SeatNumber};
+use crate::base::ids::{ConcertId, Fetched, OrderId, PersonId, Place, SeatNumber};
+use crate::base::request::Request;
 use crate::base::seat::{SeatChange, SeatState};
 use crate::store::redis::keys::{Key, Keys};
 use crate::store::redis::scripts;
@@ -65,6 +66,34 @@ pub struct PassesRead {
     pub deadlines: Vec<(Place, u64)>,
     /// Place and the latest moment its pass can be extended to, ms.
     pub limits: HashMap<u32, u64>,
+    /// Places whose order waits.
+    pub frozen: Vec<(Place, Frozen)>,
+}
+
+/// An order that waits, and the deadlines that its place had when its clock was stopped, ms.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Frozen {
+    pub order: OrderId,
+    pub at: u64,
+    pub pass_ends: u64,
+    pub limit: u64,
+    pub holds: Vec<(SeatNumber, u64)>,
+}
+
+impl Frozen {
+    /// From a record in Redis.
+    fn parse(record: &str) -> Option<Self> {
+        let mut words = record.split(' ');
+        let order = words.next()?.parse().ok()?;
+        let mut words = words.skip(3);
+        let mut number = || words.next()?.parse().ok();
+        let (at, pass_ends, limit) = (number()?, number()?, number()?);
+        let hold = |word: &str| {
+            let (seat, deadline) = word.split_once(':')?;
+            Some((seat.parse().ok()?, deadline.parse().ok()?))
+        };
+        Some(Self { order, at, pass_ends, limit, holds: words.filter_map(hold).collect() })
+    }
 }
 
 #[derive(Debug)]
@@ -110,7 +139,7 @@ pub async fn parts(conn: &mut impl ConnectionLike, keys: &Keys, wanted: &Wanted)
         }
     }
     if wanted.passes {
-        pipe.zrange_withscores(key(Key::Passes), 0, -1).hgetall(key(Key::Limits));
+        pipe.zrange_withscores(key(Key::Passes), 0, -1).hgetall(key(Key::Limits)).hgetall(key(Key::Frozen));
     }
     if wanted.seats {
         pipe.get(key(Key::Seats)).zrange_withscores(key(Key::HoldEnds), 0, -1).hgetall(key(Key::Held));
@@ -199,6 +228,45 @@ pub async fn seats(conn: &mut impl ConnectionLike, keys: &Keys) -> Result<(Vec<S
     Ok((states, changes))
 }
 
+/// An order that waits to be written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PendingOrder {
+    pub seats: Vec<SeatNumber>,
+    pub person: Option<PersonId>,
+    /// How many were accepted before it and are not decided.
+    pub ahead: u64,
+    /// Whether it is being written.
+    pub working: bool,
+}
+
+/// These orders, with the place of each: `None` where it does not wait.
+pub async fn pending(
+    conn: &mut impl ConnectionLike,
+    keys: &Keys,
+    orders: &[(OrderId, Place)],
+) -> Result<Vec<Option<PendingOrder>>, Error> {
+    let mut pipe = redis::pipe();
+    for (order, place) in orders {
+        let order = order.to_string();
+        pipe.hget(keys.get(Key::Frozen), place.0).zrank(keys.get(Key::Pending), &order);
+        pipe.sismember(keys.get(Key::Working), &order);
+    }
+    let mut replies = Replies(pipe.query_async::<Vec<Value>>(conn).await?.into_iter());
+    let mut found = Vec::with_capacity(orders.len());
+    for (order, _) in orders {
+        let (record, ahead): (Option<String>, Option<u64>) = (replies.next()?, replies.next()?);
+        let working = replies.next()?;
+        let parse = |record: String| {
+            let mut words = record.split(' ');
+            let same = words.next()? == order.to_string();
+            let (seats, person) = (Request::parse_seats(words.next()?)?, Request::parse_buyer(words.next()?)?);
+            same.then_some(PendingOrder { seats, person, ahead: ahead.unwrap_or(0), working })
+        };
+        found.push(record.and_then(parse));
+    }
+    Ok(found)
+}
+
 /// The first concerts of a ranking with their scores, best first. `None`: the ranking is not in Redis.
 pub async fn ranking(
     conn: &mut impl ConnectionLike,
@@ -260,7 +328,11 @@ impl Replies {
     fn passes(&mut self) -> Result<PassesRead, Error> {
         let deadlines: Vec<(u32, f64)> = self.next()?;
         let deadlines = deadlines.into_iter().map(|(place, deadline)| (Place(place), deadline as u64)).collect();
-        Ok(PassesRead { deadlines, limits: self.next()? })
+        let limits = self.next()?;
+        let frozen: HashMap<u32, String> = self.next()?;
+        let frozen =
+            frozen.iter().filter_map(|(place, record)| Some((Place(*place), Frozen::parse(record)?))).collect();
+        Ok(PassesRead { deadlines, limits, frozen })
     }
 
     fn seats(&mut self) -> Result<SeatsRead, Error> {

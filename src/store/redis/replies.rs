@@ -1,9 +1,13 @@
 //! What scripts take and answer, as types, and how a reply is read.
 
+use std::str::FromStr;
+use std::time::Duration;
+
 use redis::Value;
 
 use crate::base::error::Error;
-use crate::base::ids::{Fetched, Place, SeatNumber};
+use crate::base::ids::{Fetched, OrderId, Place, SeatNumber};
+use crate::base::request::Request;
 use crate::base::seat::SeatState;
 
 #[derive(Debug, PartialEq, Eq)]
@@ -54,6 +58,49 @@ pub struct NewBlock {
     pub gap_wait_ms: u64,
     /// The next place when all servers stopped cleanly.
     pub parked: Option<i64>,
+}
+
+/// How asking for an order went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Accept {
+    /// So many are before it.
+    Accepted {
+        ahead: u64,
+    },
+    /// The place asked for the same seats before, under this number.
+    Known(OrderId),
+    /// The place has an order for other seats.
+    Other(OrderId),
+    NoPass,
+    Full,
+}
+
+/// What the writer of an event's orders gets.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Take {
+    Taken(Vec<Taken>),
+    None,
+    /// Somebody else writes, for this long at least.
+    Busy {
+        left: Duration,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Taken {
+    /// Where it stands in the stream, if it is there.
+    pub entry: Option<String>,
+    pub request: Request,
+}
+
+/// An order that was decided.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finished {
+    pub order: OrderId,
+    pub place: Place,
+    pub paid: bool,
+    /// Where it stood in the stream, if that is known.
+    pub entry: Option<String>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -148,6 +195,10 @@ impl Reply {
             Some(Value::SimpleString(text)) => Ok(text),
             _ => Err(self.unknown()),
         }
+    }
+
+    pub fn parsed<T: FromStr>(&self, at: usize) -> Result<T, Error> {
+        self.text(at)?.parse().map_err(|_| self.unknown())
     }
 
     pub fn number<T: TryFrom<i64>>(&self, at: usize) -> Result<T, Error> {

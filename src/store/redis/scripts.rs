@@ -9,15 +9,18 @@ use std::time::{Duration, Instant};
 
 use redis::aio::ConnectionLike;
 use redis::{Arg, Cmd, ErrorKind, Pipeline, RedisError, Script, ServerErrorKind, ToRedisArgs, Value};
+use tracing::instrument;
 
 use crate::base::error::Error;
-use crate::base::ids::{ConcertId, Fetched, PersonId, Place, SeatNumber};
+use crate::base::ids::{ConcertId, Fetched, OrderId, PersonId, Place, SeatNumber};
 use crate::base::metrics::Metrics;
+use crate::base::request::Request;
 use crate::base::seat::SeatChange;
 use crate::store::redis::keys::{Key, Keys};
 use crate::store::redis::replies::Reply;
 pub use crate::store::redis::replies::{
-    Admit, Enter, EnterReply, Hold, Leave, NewBlock, PolicySet, Release, Restore, RestoreArgs, Settled, Sweep, Why,
+    Accept, Admit, Enter, EnterReply, Finished, Hold, Leave, NewBlock, PolicySet, Release, Restore, RestoreArgs,
+    Settled, Sweep, Take, Taken, Why,
 };
 
 /// How long to wait before a call is repeated because its connection was lost: first not at all.
@@ -64,12 +67,19 @@ scripts! {
     SeatExpire = "3_seat_expire" [Meta Line Seats Owners HoldEnds Held] -> "EXPIRED" | "UNREADY";
     TicketSettle = "4_ticket_settle" [Meta Line Back Passes Limits Seats Owners Versions HoldEnds Held]
         -> "SETTLED" | "UNREADY";
+    OrderAccept = "4_order_accept" [Meta Line Passes Limits HoldEnds Held Requests Pending Frozen]
+        -> "ACCEPTED" | "KNOWN" | "OTHER" | "NO_PASS" | "FULL" | "UNREADY";
+    OrderTake = "4_order_take" [Meta Line Requests Working] -> "TAKEN" | "NONE" | "BUSY" | "UNREADY";
+    OrderBegin = "4_order_begin" [Meta Line Pending Working] -> "BEGUN" | "UNREADY";
+    OrderFinish = "4_order_finish" [Meta Line Passes Limits HoldEnds Held Requests Pending Working Frozen]
+        -> "FINISHED" | "UNREADY";
     EventRestore = "5_event_restore" [Meta Line Policy Back Passes Limits Seats Owners Versions HoldEnds Held Tmp
         Pulse0 Pulse1 Pulse2 Pulse3 Pulse4] -> "RESTORED" | "PRESENT";
     EventForget = "5_event_forget" [Meta Line Policy Back Passes Limits Seats Owners Versions HoldEnds Held Members Tmp
-        Pulse0 Pulse1 Pulse2 Pulse3 Pulse4] -> "FORGOTTEN" | "MOVED";
+        Pulse0 Pulse1 Pulse2 Pulse3 Pulse4 Requests Pending Working Frozen] -> "FORGOTTEN" | "MOVED";
     PolicySet = "policy_set" [Meta Line Policy] -> "OK" | "REFUSED" | "UNREADY";
-    EventRead = "event_read" [Meta Line Policy Back Passes Limits Seats Owners Versions HoldEnds Held] -> "READ";
+    EventRead = "event_read" [Meta Line Policy Back Passes Limits Seats Owners Versions HoldEnds Held Frozen]
+        -> "READ";
     RankingSet = "ranking_set" [Ranking AsOf] -> "RANKED";
 }
 
@@ -222,6 +232,45 @@ impl Scripts {
         let reply = self
             .call(conn, Verb::SeatHold, keys, |call| call.arg(place.0).arg(at_least_ms).arg(numbers(seats)))
             .await?;
+        Self::held(&reply)
+    }
+
+    /// The same for many, one after the other, in one round trip.
+    pub async fn hold_in_turn(
+        &self,
+        conn: &mut impl ConnectionLike,
+        keys: &Keys,
+        at_least_ms: u64,
+        parties: &[(Place, &[SeatNumber])],
+    ) -> Result<Vec<Hold>, Error> {
+        let (Some(source), Some((_, script))) =
+            (SOURCES.get(Verb::SeatHold as usize), self.scripts.get(Verb::SeatHold as usize))
+        else {
+            return Err(Error::internal("a verb without a script"));
+        };
+        let mut pipe = redis::pipe();
+        for (place, seats) in parties {
+            let call = pipe.cmd("EVALSHA").arg(script.get_hash()).arg(source.keys.len());
+            for key in source.keys {
+                call.arg(keys.get(*key));
+            }
+            call.arg(place.0).arg(at_least_ms).arg(numbers(seats));
+        }
+        let mut outcome: Result<Vec<Vec<Value>>, _> = pipe.query_async(conn).await;
+        if outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)) {
+            // None of them ran.
+            script.load_async(conn).await?;
+            outcome = pipe.query_async(conn).await;
+        }
+        let held = |values: Vec<Value>| {
+            let reply = Reply { values, script: source.name };
+            self.metrics.scripts.with_label_values(&[source.name, reply.word()]).inc();
+            if reply.word() == "UNREADY" { Err(Error::Unready) } else { Self::held(&reply) }
+        };
+        outcome?.into_iter().map(held).collect()
+    }
+
+    fn held(reply: &Reply) -> Result<Hold, Error> {
         Ok(match reply.word() {
             "HELD" => {
                 let (deadline, now): (u64, u64) = (reply.number(1)?, reply.number(2)?);
@@ -238,6 +287,92 @@ impl Scripts {
             "TOO_MANY" => Hold::TooMany(reply.number(1)?),
             _ => return Err(reply.unknown()),
         })
+    }
+
+    /// Takes an order to be written later. `to_stream`: by whoever reads the event's stream.
+    pub async fn accept(
+        &self,
+        conn: &mut impl ConnectionLike,
+        keys: &Keys,
+        request: &Request,
+        freeze: Duration,
+        most: usize,
+        to_stream: bool,
+    ) -> Result<Accept, Error> {
+        let freeze_ms = u64::try_from(freeze.as_millis()).unwrap_or(u64::MAX);
+        let (order, seats, buyer) = (request.order.to_string(), request.seats_word(), request.buyer_word());
+        let broker = if to_stream { "redis" } else { "other" };
+        let reply = self
+            .call(conn, Verb::OrderAccept, keys, |call| {
+                call.arg(request.place.0).arg(&order).arg(&seats).arg(&buyer).arg(freeze_ms).arg(most).arg(broker)
+            })
+            .await?;
+        Ok(match reply.word() {
+            "ACCEPTED" => Accept::Accepted { ahead: reply.number(1)? },
+            "KNOWN" => Accept::Known(reply.parsed(1)?),
+            "OTHER" => Accept::Other(reply.parsed(1)?),
+            "NO_PASS" => Accept::NoPass,
+            "FULL" => Accept::Full,
+            _ => return Err(reply.unknown()),
+        })
+    }
+
+    /// The next orders to write, for this writer. With `most` 0 it stops being the writer.
+    pub async fn take(
+        &self,
+        conn: &mut impl ConnectionLike,
+        keys: &Keys,
+        writer: &str,
+        lease: Duration,
+        most: usize,
+    ) -> Result<Take, Error> {
+        let lease_ms = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
+        let reply = self.call(conn, Verb::OrderTake, keys, |call| call.arg(writer).arg(lease_ms).arg(most)).await?;
+        let taken = |at: usize| {
+            let (seats, buyer) = (Request::parse_seats(reply.text(at + 3)?), Request::parse_buyer(reply.text(at + 4)?));
+            let (Some(seats), Some(person)) = (seats, buyer) else { return Err(reply.unknown()) };
+            let request = Request { order: reply.parsed(at + 1)?, place: Place(reply.parsed(at + 2)?), seats, person };
+            Ok(Taken { entry: Some(reply.text(at)?.to_owned()), request })
+        };
+        Ok(match reply.word() {
+            "TAKEN" => Take::Taken((1..reply.values.len()).step_by(5).map(taken).collect::<Result<_, Error>>()?),
+            "NONE" => Take::None,
+            "BUSY" => Take::Busy { left: Duration::from_millis(reply.number(1)?) },
+            _ => return Err(reply.unknown()),
+        })
+    }
+
+    /// Orders that another broker kept are being written. Returns those that do not wait here.
+    pub async fn begin(
+        &self,
+        conn: &mut impl ConnectionLike,
+        keys: &Keys,
+        orders: &[OrderId],
+    ) -> Result<Vec<OrderId>, Error> {
+        let words: Vec<String> = orders.iter().map(ToString::to_string).collect();
+        let reply = self.call(conn, Verb::OrderBegin, keys, |call| call.arg(&words)).await?;
+        match reply.word() {
+            "BEGUN" => (1..reply.values.len()).map(|at| reply.parsed(at)).collect(),
+            _ => Err(reply.unknown()),
+        }
+    }
+
+    /// Orders were decided: PostgreSQL knows. Returns how many were pending until now.
+    pub async fn finish(&self, conn: &mut impl ConnectionLike, keys: &Keys, orders: &[Finished]) -> Result<u64, Error> {
+        let reply = self
+            .call(conn, Verb::OrderFinish, keys, |call| {
+                for one in orders {
+                    let outcome = if one.paid { "paid" } else { "failed" };
+                    call.arg(one.order.to_string()).arg(one.place.0).arg(outcome);
+                    call.arg(one.entry.as_deref().unwrap_or("-"));
+                }
+                call
+            })
+            .await?;
+        match reply.word() {
+            "FINISHED" => reply.number(1),
+            _ => Err(reply.unknown()),
+        }
     }
 
     pub async fn release(
@@ -364,6 +499,7 @@ impl Scripts {
         }
     }
 
+    #[instrument(level = "debug", skip_all, fields(otel.name = SOURCES.get(verb as usize).map(|source| source.name)))]
     async fn call<A>(&self, conn: &mut impl ConnectionLike, verb: Verb, keys: &Keys, args: A) -> Result<Reply, Error>
     where
         A: Fn(&mut Cmd) -> &mut Cmd,

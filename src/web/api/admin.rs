@@ -7,7 +7,7 @@ use actix_web::http::StatusCode;
 use actix_web::http::header::{ETAG, HeaderValue};
 use actix_web::web::Data;
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use utoipa::{IntoParams, ToSchema};
 
 use crate::base::control::{Act, Reason};
 use crate::base::error::Error;
@@ -16,41 +16,52 @@ use crate::base::paging::Page;
 use crate::event::Event;
 use crate::house::programme::{ConcertChange, EventChange};
 use crate::house::setup::ConcertPlan;
-use crate::sale::control::Decided;
-use crate::web::answer::{no_content, private};
+use crate::sale::control::{Decided, PolicyChange};
+use crate::web::answer::{Items, no_content, private};
 use crate::web::extract::{About, Asked, Body, MaybeBody, Part, Then};
 use crate::web::operator::{Acting, Admin, BasedOn, Viewer};
 use crate::web::site::Worker;
 
-#[derive(Deserialize)]
+#[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub struct Minutes {
+    /// How far back: 60 if not given.
+    #[param(minimum = 1, maximum = 60)]
     minutes: Option<u32>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub struct AuditPage {
+    /// Only what was done about this event.
+    #[param(minimum = 1, maximum = 16_777_215)]
     event: Option<u32>,
+    /// The `nextCursor` of the page before.
     cursor: Option<String>,
+    /// Items on a page: 20 if not given.
+    #[param(minimum = 1, maximum = 100)]
     limit: Option<u32>,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Default, Deserialize, ToSchema)]
+#[schema(as = PauseRequest)]
 #[serde(deny_unknown_fields)]
 pub struct Pause {
     reason: Option<Reason>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Kick {
+    #[schema(example = "00000200-0000-800b-bf4f-4e79db2f800d")]
     uuid: String,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Cancel {
+    /// One line, for the audit log.
+    #[schema(min_length = 1, max_length = 500)]
     why: String,
 }
 
@@ -79,7 +90,7 @@ async fn decided(worker: &Worker, event: &Arc<Event>, decided: Decided) -> Resul
 }
 
 pub async fn policy(
-    Then(Acting(who), Body(changes)): Then<Acting, Body<Map<String, Value>>>,
+    Then(Acting(who), Body(PolicyChange(changes))): Then<Acting, Body<PolicyChange>>,
     worker: Data<Worker>,
     About(event): About,
     BasedOn(version): BasedOn,
@@ -119,7 +130,7 @@ pub async fn history(
     Asked(asked): Asked<Minutes>,
 ) -> Result<HttpResponse, Error> {
     let items = worker.site.history.points(&event, asked.minutes.unwrap_or(60)).await?;
-    Ok(private(&json!({ "items": items })))
+    Ok(private(&Items { items }))
 }
 
 pub async fn kick(

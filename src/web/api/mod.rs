@@ -1,19 +1,25 @@
-//! The JSON API: every route in one table.
+//! The JSON API.
 
 pub mod admin;
 pub mod concerts;
+pub mod endpoint;
+pub mod openapi;
+pub mod orders;
 pub mod queue;
 pub mod seats;
+pub mod table;
 pub mod tickets;
 pub mod users;
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
-use actix_web::web::{self, JsonConfig, ServiceConfig, delete, patch, post};
+use actix_web::web::{self, Data, JsonConfig, ServiceConfig};
 
 use crate::base::metrics::Metrics;
+use crate::web::api::endpoint::Endpoint;
+use crate::web::api::openapi::Description;
 use crate::web::extract;
-use crate::web::route::{get, not_found, path};
+use crate::web::route::{not_found, path};
 
 /// A purchase is some twenty bytes; nothing needs more than this.
 const BODY_LIMIT: usize = 16 * 1024;
@@ -25,95 +31,92 @@ fn bodies(limit: usize) -> JsonConfig {
     JsonConfig::default().limit(limit).error_handler(|error, _| extract::bad_body(&error).into())
 }
 
+/// What programs read about all this.
+pub fn description() -> Description {
+    Description::of(table::all())
+}
+
+/// Made once, for all web workers.
+static DESCRIPTION: LazyLock<Data<Description>> = LazyLock::new(|| Data::new(description()));
+
 pub fn routes(config: &mut ServiceConfig, metrics: &Arc<Metrics>) {
-    config.app_data(bodies(BODY_LIMIT)).service(
+    let add = |config: &mut ServiceConfig, prefix: &str, endpoints: Vec<Endpoint>| {
+        for (pattern, endpoints) in by_path(endpoints) {
+            let allowed: Vec<&str> = endpoints.iter().map(Endpoint::allows).collect();
+            let mut resource = path(metrics, prefix, pattern, &allowed.join(", "));
+            if endpoints.iter().any(|endpoint| endpoint.large_body) {
+                resource = resource.app_data(bodies(PLAN_LIMIT));
+            }
+            config.service(endpoints.iter().fold(resource, |resource, endpoint| resource.route(endpoint.route())));
+        }
+    };
+    config.app_data(bodies(BODY_LIMIT)).app_data(DESCRIPTION.clone()).service(
         // Plain paths first: matching a pattern costs, and most requests name no event.
-        web::scope("/api")
-            .configure(|config| sale(config, metrics, "/api"))
-            .configure(|config| house(config, metrics))
-            .configure(|config| operators(config, metrics))
+        web::scope(table::API)
+            .configure(|config| add(config, table::API, table::sale()))
+            .configure(|config| add(config, table::API, table::house()))
+            .configure(|config| add(config, table::API, table::operators()))
             .service(
                 web::scope("/events/{event}")
-                    .configure(|config| sale(config, metrics, "/api/events/{event}"))
+                    .configure(|config| add(config, table::OF_EVENT, table::sale()))
                     .default_service(web::to(not_found)),
             )
             .default_service(web::to(not_found)),
     );
 }
 
-/// The sale: the same handlers under `/api` and under `/api/events/{event}`.
-fn sale(config: &mut ServiceConfig, metrics: &Arc<Metrics>, prefix: &str) {
-    let path = |pattern: &str, allowed| path(metrics, prefix, pattern, allowed);
-    config
-        .service(path("/queues/tokens", "POST").route(post().to(queue::enter)))
-        .service(
-            path("/queues/tokens/{uuid}", "GET, HEAD, DELETE")
-                .route(get().to(queue::status))
-                .route(delete().to(queue::leave)),
-        )
-        .service(path("/queues/tokens/{uuid}/events", "GET, HEAD").route(get().to(queue::events)))
-        .service(path("/seats", "GET, HEAD").route(get().to(seats::map)))
-        .service(path("/seats/available-count", "GET, HEAD").route(get().to(seats::available)))
-        .service(
-            path("/seats/hold", "POST, DELETE")
-                .route(post().to(seats::hold_party))
-                .route(delete().to(seats::release_party)),
-        )
-        .service(path("/seats/best", "POST").route(post().to(seats::best)))
-        .service(
-            path("/seats/{seat}/hold", "POST, DELETE").route(post().to(seats::hold)).route(delete().to(seats::release)),
-        )
-        .service(path("/tickets", "POST").route(post().to(tickets::buy)))
-        .service(
-            path("/tickets/{ticket}", "GET, HEAD, DELETE")
-                .route(get().to(tickets::find))
-                .route(delete().to(tickets::cancel)),
-        );
+/// The endpoints of each path, in the order of the table.
+fn by_path(endpoints: Vec<Endpoint>) -> Vec<(&'static str, Vec<Endpoint>)> {
+    let mut paths: Vec<(&'static str, Vec<Endpoint>)> = Vec::new();
+    for endpoint in endpoints {
+        match paths.iter_mut().find(|(path, _)| *path == endpoint.path) {
+            Some((_, endpoints)) => endpoints.push(endpoint),
+            None => paths.push((endpoint.path, vec![endpoint])),
+        }
+    }
+    paths
 }
 
-/// What is offered, and people with their money.
-fn house(config: &mut ServiceConfig, metrics: &Arc<Metrics>) {
-    let path = |pattern: &str, allowed| path(metrics, "/api", pattern, allowed);
-    config
-        .service(path("/users", "POST").route(post().to(users::sign_up)))
-        .service(path("/users/me", "GET, HEAD").route(get().to(users::me)))
-        .service(path("/users/me/balance", "GET, HEAD").route(get().to(users::balance)))
-        .service(path("/users/me/balance/charges", "POST").route(post().to(users::charge)))
-        .service(path("/users/me/balance/movements", "GET, HEAD").route(get().to(users::movements)))
-        .service(path("/users/me/tickets", "GET, HEAD").route(get().to(users::tickets)))
-        .service(path("/users/me/payments", "GET, HEAD").route(get().to(users::payments)))
-        .service(path("/concerts", "GET, HEAD").route(get().to(concerts::list)))
-        .service(path("/concerts/{concert}", "GET, HEAD").route(get().to(concerts::find)))
-        .service(path("/concerts/{concert}/dates", "GET, HEAD").route(get().to(concerts::dates)))
-        .service(path("/rankings/sold-out", "GET, HEAD").route(get().to(concerts::sold_out)))
-        .service(path("/rankings/best-selling", "GET, HEAD").route(get().to(concerts::best_selling)))
-        .service(path("/keys/tickets", "GET, HEAD").route(get().to(tickets::public_keys)))
-        .service(path("/events/{event}", "GET, HEAD").route(get().to(concerts::event)));
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
 
-/// What operators see and do.
-fn operators(config: &mut ServiceConfig, metrics: &Arc<Metrics>) {
-    let path = |pattern: &str, allowed| path(metrics, "/api", pattern, allowed);
-    config
-        .service(path("/admin/events", "GET, HEAD").route(get().to(admin::sales)))
-        .service(
-            path("/admin/events/{event}", "GET, HEAD, PATCH")
-                .route(get().to(admin::sale))
-                .route(patch().to(admin::change_event)),
-        )
-        .service(path("/admin/events/{event}/policy", "PATCH").route(patch().to(admin::policy)))
-        .service(path("/admin/events/{event}/pause", "POST").route(post().to(admin::pause)))
-        .service(path("/admin/events/{event}/resume", "POST").route(post().to(admin::resume)))
-        .service(path("/admin/events/{event}/close", "POST").route(post().to(admin::close)))
-        .service(path("/admin/events/{event}/reopen", "POST").route(post().to(admin::reopen)))
-        .service(path("/admin/events/{event}/history", "GET, HEAD").route(get().to(admin::history)))
-        .service(path("/admin/events/{event}/kick", "POST").route(post().to(admin::kick)))
-        .service(path("/admin/concerts", "POST").app_data(bodies(PLAN_LIMIT)).route(post().to(admin::add_concert)))
-        .service(
-            path("/admin/concerts/{concert}", "PATCH")
-                .app_data(bodies(PLAN_LIMIT))
-                .route(patch().to(admin::change_concert)),
-        )
-        .service(path("/admin/tickets/{ticket}/cancel", "POST").route(post().to(admin::cancel)))
-        .service(path("/admin/audit", "GET, HEAD").route(get().to(admin::audit)));
+    use serde_json::Value;
+
+    fn references(value: &Value, found: &mut BTreeSet<String>) {
+        match value {
+            Value::Object(fields) => {
+                found.extend(fields.get("$ref").and_then(Value::as_str).map(str::to_owned));
+                fields.values().for_each(|value| references(value, found));
+            }
+            Value::Array(values) => values.iter().for_each(|value| references(value, found)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn every_reference_leads_somewhere() {
+        let mut found = BTreeSet::new();
+        let document = description().document;
+        references(&document, &mut found);
+        let missing: Vec<&String> =
+            found.iter().filter(|path| document.pointer(path.trim_start_matches('#')).is_none()).collect();
+        assert!(missing.is_empty() && found.len() > 20, "{missing:?}");
+    }
+
+    #[test]
+    fn every_operation_has_a_name_of_its_own_a_summary_and_an_answer() {
+        let mut names = BTreeSet::new();
+        let document = description().document;
+        let paths = document["paths"].as_object().unwrap();
+        for (path, method, operation) in paths
+            .iter()
+            .flat_map(|(path, item)| item.as_object().unwrap().iter().map(move |(method, it)| (path, method, it)))
+        {
+            assert!(names.insert(operation["operationId"].to_string()), "{method} {path}");
+            assert!(operation["summary"].as_str().is_some_and(|summary| !summary.is_empty()), "{method} {path}");
+            assert!(operation["responses"].as_object().unwrap().keys().any(|status| status.starts_with('2')), "{path}");
+        }
+    }
 }

@@ -1,14 +1,15 @@
 //! `/seats`: stage 3.
 
-use actix_web::http::header::{CACHE_CONTROL, CONTENT_ENCODING, ETAG, EntityTag, Header, IfNoneMatch, VARY};
+use actix_web::http::header::{CACHE_CONTROL, CONTENT_ENCODING, ETAG, EntityTag, VARY};
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use serde::Deserialize;
+use utoipa::ToSchema;
 
 use crate::base::error::Error;
 use crate::base::ids::SeatNumber;
 use crate::sale::seats::{Party, Wish};
-use crate::web::answer::{no_content, private};
+use crate::web::answer::{knows, no_content, private};
 use crate::web::extract::{About, Body, Looker, MayBuy, Part, Visitor};
 use crate::web::gzip;
 use crate::web::site::Worker;
@@ -16,9 +17,10 @@ use crate::web::site::Worker;
 /// Seat maps change by the second, so caches ask each time and mostly hear that nothing changed.
 const ASK_FIRST: (actix_web::http::header::HeaderName, &str) = (CACHE_CONTROL, "private, no-cache");
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Wanted {
+    #[schema(min_items = 1, max_items = 50)]
     seat_numbers: Vec<SeatNumber>,
 }
 
@@ -40,15 +42,6 @@ pub async fn map(
         response.insert_header((CONTENT_ENCODING, "gzip"));
     }
     Ok(response.content_type("application/json").body(map.json(gzip)?))
-}
-
-/// Whether the caller has it already.
-fn knows(request: &HttpRequest, tag: &EntityTag) -> bool {
-    match IfNoneMatch::parse(request) {
-        Ok(IfNoneMatch::Any) => true,
-        Ok(IfNoneMatch::Items(tags)) => tags.iter().any(|known| known.weak_eq(tag)),
-        Err(_) => false,
-    }
 }
 
 pub async fn available(worker: Data<Worker>, About(event): About) -> Result<HttpResponse, Error> {
@@ -100,40 +93,4 @@ pub async fn best(
     Body(wish): Body<Wish>,
 ) -> Result<HttpResponse, Error> {
     Ok(private(&worker.site.seats.best(&worker.lane, &event, token, &wish).await?))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use actix_web::http::header::{HeaderValue, IF_NONE_MATCH};
-    use actix_web::test::TestRequest;
-    use proptest::prelude::*;
-
-    fn asks(bytes: &[u8], tag: &EntityTag) -> Option<bool> {
-        let value = HeaderValue::from_bytes(bytes).ok()?;
-        Some(knows(&TestRequest::default().insert_header((IF_NONE_MATCH, value)).to_http_request(), tag))
-    }
-
-    proptest! {
-        #[test]
-        fn a_caller_that_names_the_tag_has_the_map(tag in "[0-9a-f]{24}", before in "[0-9a-f]{0,24}", weak: bool) {
-            let named = if weak { format!("W/\"{tag}\"") } else { format!("\"{tag}\"") };
-            let ours = EntityTag::new_weak(tag);
-            prop_assert_eq!(asks(named.as_bytes(), &ours), Some(true));
-            prop_assert_eq!(asks(format!("\"{before}\", {named}").as_bytes(), &ours), Some(true));
-            prop_assert_eq!(asks(b"*", &ours), Some(true));
-            prop_assert_eq!(asks(format!("\"{before}x\"").as_bytes(), &ours), Some(false));
-        }
-
-        #[test]
-        fn any_other_header_names_nothing(
-            text in r#"[W/"*, a-f]{0,20}"#,
-            bytes in proptest::collection::vec(any::<u8>(), 0..40),
-        ) {
-            let ours = EntityTag::new_weak("0123456789abcdef01234567".to_owned());
-            for bytes in [text.as_bytes(), &bytes] {
-                prop_assert!(bytes.contains(&b'*') || asks(bytes, &ours) != Some(true));
-            }
-        }
-    }
 }

@@ -1,23 +1,37 @@
 //! `/tickets`: stage 4.
 
 use actix_web::HttpResponse;
+use actix_web::http::header::{CACHE_CONTROL, LOCATION};
 use actix_web::web::Data;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::base::error::Error;
 use crate::base::ids::{SeatNumber, TicketId};
+use crate::sale::orders::{Accepted, OrderView};
 use crate::sale::seats::Party;
-use crate::sale::tickets::Order;
+use crate::sale::tickets::{self, Order, Ticket};
 use crate::web::answer::{private, public};
-use crate::web::extract::{Body, MayBuy, MaybePerson, Part, TicketBuyer, Visitor};
+use crate::web::extract::{Body, MayBuy, MaybePerson, Part, PrefersAsync, TicketBuyer, Visitor};
 use crate::web::site::Worker;
 
-/// One seat, or several: the answer is a ticket, or an order with its tickets.
-#[derive(Deserialize)]
+/// Either of the two: the answer is a ticket, or an order with its tickets.
+#[derive(Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Purchase {
+    /// For one seat.
     seat_number: Option<SeatNumber>,
+    /// For one or several.
+    #[schema(min_items = 1, max_items = 50)]
     seat_numbers: Option<Vec<SeatNumber>>,
+}
+
+/// For `seatNumber` the ticket, for `seatNumbers` the order.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+pub enum Bought {
+    Ticket(Ticket),
+    Order(Order),
 }
 
 pub async fn buy(
@@ -25,6 +39,7 @@ pub async fn buy(
     worker: Data<Worker>,
     Visitor(token, event): Visitor,
     MaybePerson(person): MaybePerson,
+    PrefersAsync(later): PrefersAsync,
     Body(purchase): Body<Purchase>,
 ) -> Result<HttpResponse, Error> {
     let (party, one) = match (purchase.seat_number, purchase.seat_numbers) {
@@ -32,13 +47,28 @@ pub async fn buy(
         (None, Some(seats)) => (Party::new(seats)?, false),
         _ => return Err(Error::InvalidRequest("Send either seatNumber or seatNumbers.".to_owned())),
     };
-    let tickets = worker.site.tickets.buy(&worker.lane, &event, token, person, &party).await?;
-    let missing = || Error::internal("a sale without a ticket");
-    if one {
-        Ok(private(&tickets.into_iter().next().ok_or_else(missing)?))
+    let site = &worker.site;
+    let tickets = if later {
+        match site.orders.accept(&worker.lane, &event, token, person, &party).await? {
+            Accepted::Later(order) => return Ok(accepted(&order)),
+            Accepted::Bought(tickets) => tickets,
+        }
     } else {
-        Ok(private(&Order::of(tickets).ok_or_else(missing)?))
-    }
+        site.tickets.buy(&worker.lane, &event, &tickets::Purchase::new(token, person, &party)).await?
+    };
+    let bought =
+        if one { tickets.into_iter().next().map(Bought::Ticket) } else { Order::of(tickets).map(Bought::Order) };
+    Ok(private(&bought.ok_or_else(|| Error::internal("a sale without a ticket"))?))
+}
+
+/// Says where to ask how it went.
+fn accepted(order: &OrderView) -> HttpResponse {
+    let location = format!("/api/orders/{}", order.id());
+    HttpResponse::Accepted()
+        .insert_header((LOCATION, location))
+        .insert_header(("Preference-Applied", "respond-async"))
+        .insert_header((CACHE_CONTROL, "no-store"))
+        .json(order)
 }
 
 pub async fn find(

@@ -3,6 +3,7 @@
 use actix_web::HttpResponse;
 use actix_web::web::Data;
 use serde::Deserialize;
+use utoipa::ToSchema;
 
 use crate::base::error::Error;
 use crate::base::paging::Page;
@@ -11,13 +12,17 @@ use crate::web::answer::private;
 use crate::web::extract::{Asked, Body, MaySignUp, OnceKey, Person};
 use crate::web::site::Worker;
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 pub struct SignUp {
+    /// 1 to 50 letters.
+    #[schema(min_length = 1, max_length = 50, example = "Kim Haneul")]
     name: String,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 pub struct Amount {
+    /// In whole units of the currency.
+    #[schema(minimum = 1, maximum = 10_000_000, example = 300_000)]
     amount: i64,
 }
 
@@ -48,6 +53,14 @@ pub async fn movements(
     Asked(page): Asked<Page>,
 ) -> Result<HttpResponse, Error> {
     Ok(private(&worker.site.people.movements(person, &page.check()?).await?))
+}
+
+pub async fn orders(
+    worker: Data<Worker>,
+    Person(person): Person,
+    Asked(page): Asked<Page>,
+) -> Result<HttpResponse, Error> {
+    Ok(private(&worker.site.orders.of_person(person, &page.check()?).await?))
 }
 
 pub async fn payments(

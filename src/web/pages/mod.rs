@@ -6,9 +6,11 @@ mod admin;
 mod answer;
 mod assets;
 mod concerts;
+mod docs;
 mod files;
 mod form;
 mod layout;
+mod orders;
 mod path;
 mod queue;
 mod reply;
@@ -50,6 +52,8 @@ pub fn routes(config: &mut ServiceConfig, metrics: &Arc<Metrics>) {
         .service(form("/events/{event}/seats/release").route(post().to(seat_forms::release)))
         .service(form("/events/{event}/seats/best").route(post().to(seat_forms::best)))
         .service(form("/events/{event}/seats/pay").route(post().to(seat_forms::pay)))
+        .service(page("/orders/{order}").route(get().to(orders::page)))
+        .service(form("/orders/{order}/cancel").route(post().to(orders::cancel)))
         .service(page("/tickets/{ticket}").route(get().to(tickets::page)))
         .service(form("/tickets/{ticket}/cancel").route(post().to(tickets::cancel)))
         .service(page("/account").route(get().to(account::page)))
@@ -79,6 +83,7 @@ pub fn routes(config: &mut ServiceConfig, metrics: &Arc<Metrics>) {
         .service(form("/admin/events/{event}/reopen").route(post().to(admin::actions::reopen)))
         .service(form("/admin/events/{event}/policy").route(post().to(admin::actions::policy)))
         .service(form("/admin/events/{event}/kick").route(post().to(admin::actions::kick)))
+        .service(page("/docs").route(get().to(docs::page)))
         .service(page("/language/{lang}").route(get().to(language)))
         .service(page("/assets/{name}").route(get().to(files::file)));
 }

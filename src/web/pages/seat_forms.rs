@@ -9,6 +9,7 @@ use crate::base::error::Error;
 use crate::base::ids::SeatNumber;
 use crate::base::token::Token;
 use crate::event::Event;
+use crate::sale::orders::Accepted;
 use crate::sale::seats::{Party, Wish};
 use crate::web::pages::form::Posted;
 use crate::web::pages::layout::encode;
@@ -123,8 +124,9 @@ pub async fn pay(visit: Visit, Posted(form): Posted<Basket>) -> HttpResponse {
         let map = format!("/events/{}/seats", event.id);
         visit.within(|limits| &limits.buy)?;
         let person = visit.person().await?;
-        match visit.site().tickets.buy(&visit.worker.lane, event, token, person, &party).await {
-            Ok(tickets) => {
+        match visit.site().orders.buy_soon(&visit.worker.lane, event, token, person, &party).await {
+            Ok(Accepted::Later(order)) => Ok(Reply::see(format!("/orders/{}", order.id()))),
+            Ok(Accepted::Bought(tickets)) => {
                 let ticket = tickets.first().ok_or_else(|| Error::internal("a sale without a ticket"))?;
                 Ok(Reply::see(format!("/tickets/{}?new=1", ticket.ticket_id)))
             }
@@ -132,6 +134,8 @@ pub async fn pay(visit: Visit, Posted(form): Posted<Basket>) -> HttpResponse {
                 Ok(Reply::see(format!("/account?need={total}&next={}", encode(&map))))
             }
             Err(Error::Unauthorized(_)) => Ok(Reply::see(format!("/account?next={}", encode(&map)))),
+            // Sent twice, with other seats: the first one is being written.
+            Err(Error::OrderPending) => Ok(Reply::see(map)),
             Err(error) => explained(event, None, error),
         }
     })

@@ -58,6 +58,9 @@ async fn seat_page(visit: &Visit) -> Result<Reply, Error> {
         }
         Err(error) => return Err(error),
     };
+    if let Some(frozen) = snapshot.frozen.get(&token.place()) {
+        return Ok(Reply::see(format!("/orders/{}", frozen.order)));
+    }
     let look: Look = visit.query();
     let mine = snapshot.seats.held_by(token.place());
     let whole = event.seats.len() <= AT_ONCE || event.hall.sections.len() == 1;

@@ -158,6 +158,17 @@ texts! { Texts {
     scarce: "More people are ahead of you than seats are left. Seats that are not paid for come back.", "남은 좌석보다 앞사람이 많습니다. 결제되지 않은 좌석은 다시 나옵니다.";
     next_hint: "Keep this page open. When it is your turn the seats open by themselves, and you have a few minutes to choose and pay.", "이 페이지를 열어 두세요. 차례가 되면 좌석 화면이 저절로 열리고, 몇 분 안에 고르고 결제하면 됩니다.";
     no_script_hint: "This page loads itself again from time to time.", "이 페이지는 주기적으로 새로 고쳐집니다.";
+    order_title: "Your order is being written", "주문을 처리하고 있습니다";
+    order_hint: "You need not do anything. The time of your seats stands still, and you may close this page and come back to it.", "기다리기만 하면 됩니다. 좌석 시간은 멈춰 있고, 이 페이지를 닫았다가 다시 열어도 됩니다.";
+    order_ahead: "{} orders are before yours.", "앞에 주문이 {}건 있습니다.";
+    order_next: "It is the next one to be written.", "바로 다음 차례입니다.";
+    order_now: "It is being written at this moment.", "지금 처리하는 중입니다.";
+    order_seats: "Seats: {}", "좌석: {}";
+    order_number: "Order number", "주문 번호";
+    order_back: "Take this order back", "주문 취소하기";
+    order_failed: "This order was not written", "주문이 처리되지 않았습니다";
+    order_failed_hint: "Nothing was bought, and nothing was charged. Please choose your seats again.", "구매되지 않았고 결제도 되지 않았습니다. 좌석을 다시 골라 주세요.";
+    order_again: "Choose seats", "좌석 고르기";
     leave: "Leave the line", "줄에서 나가기";
     other_device: "Take my place to another device", "다른 기기에서 이어 하기";
     other_device_hint: "Open this link there. Whoever has it has your place.", "그 기기에서 이 링크를 여세요. 링크를 가진 사람이 내 순서를 갖게 됩니다.";

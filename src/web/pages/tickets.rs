@@ -21,7 +21,7 @@ struct Look {
 }
 
 impl Visit {
-    async fn buyer(&self) -> Result<Buyer, Error> {
+    pub async fn buyer(&self) -> Result<Buyer, Error> {
         Ok(Buyer { claims: self.claims(), person: self.person().await?, event: None })
     }
 }

@@ -106,6 +106,11 @@ async fn no_page_violates_the_accessibility_guidelines() {
     let big = house.app.concert(&large).await.1[0];
     let tab = house.visitor().await;
     let check = async |name: &str| accessible(&tab, name).await;
+    house.go(&tab, "/docs").await;
+    tab.click("summary:has(+ #post_tickets)").await;
+    tab.click("#post_tickets a[href='#type-Bought']").await;
+    tab.sees("details[open] > #type-Bought").await;
+    check("docs").await;
     house.go(&tab, "/").await;
     check("home").await;
     house.go(&tab, "/concerts/1").await;

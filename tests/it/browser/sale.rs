@@ -2,12 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use diesel_async::SimpleAsyncConnection;
 use serde_json::{Value, json};
 use zticket::base::ids::EventId;
 use zticket::base::seal::Sealed;
 use zticket_testkit::eventually;
 
-use super::house;
+use super::{accessible, house};
 
 /// What a scanner at the door reads.
 fn read_code(picture: &[u8]) -> String {
@@ -313,5 +314,55 @@ async fn a_form_from_another_site_changes_nothing() {
     tab.eval(&post).await;
     tab.reads("This came from another site").await;
     assert_eq!(house.app.meta("entered").await, 0);
+    house.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_that_takes_long_has_a_page_of_its_own() {
+    let house = house(|_| {}).await;
+    let tab = house.visitor().await;
+    house.go(&tab, "/events/1").await;
+    tab.click("form[action$='/join'] button").await;
+    tab.at("/events/1/seats").await;
+    tab.click(".best button").await;
+    tab.reads("Kept for you for").await;
+    // While the table is locked, nothing is sold.
+    let mut conn = house.app.db.connect().await.unwrap();
+    conn.batch_execute("BEGIN; LOCK TABLE tickets IN ACCESS EXCLUSIVE MODE").await.unwrap();
+    tab.click("form[action$='/pay'] button").await;
+    tab.at("/orders/").await;
+    tab.reads("Your order is being written").await;
+    accessible(&tab, "order").await;
+    // Whoever comes back to the seats is shown the order.
+    house.go(&tab, "/events/1/seats").await;
+    tab.at("/orders/").await;
+    tab.size(390, 760, true).await;
+    tab.shot("order-phone").await;
+    conn.batch_execute("COMMIT").await.unwrap();
+    tab.at("/tickets/").await;
+    tab.reads("Here is your ticket").await;
+    house.quiet(&tab);
+    house.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_can_be_taken_back_on_its_page() {
+    let house = house(|_| {}).await;
+    let tab = house.visitor().await;
+    house.go(&tab, "/events/1").await;
+    tab.click("form[action$='/join'] button").await;
+    tab.at("/events/1/seats").await;
+    tab.click(".best button").await;
+    tab.reads("Kept for you for").await;
+    let mut conn = house.app.db.connect().await.unwrap();
+    conn.batch_execute("BEGIN; LOCK TABLE seats IN ACCESS EXCLUSIVE MODE").await.unwrap();
+    tab.click("form[action$='/pay'] button").await;
+    tab.at("/orders/").await;
+    tab.click("form[action$='/cancel'] button").await;
+    tab.at("/events/1/seats").await;
+    conn.batch_execute("COMMIT").await.unwrap();
+    tab.click("form[action$='/pay'] button").await;
+    tab.at("/tickets/").await;
+    house.quiet(&tab);
     house.finish().await;
 }

@@ -22,6 +22,7 @@ use wire::{Answer, Then};
 use zticket_testkit::eventually;
 
 use crate::support::TestApp;
+use crate::support::contract::{self, Seen};
 use crate::support::set_live;
 
 /// Requests to each route.
@@ -61,8 +62,15 @@ async fn open_house(app: &TestApp) -> Known {
 }
 
 /// Every answer is well-formed, whatever the request.
-fn check(route: &Route, target: &str, answer: &Answer) {
+fn check(route: &Route, method: &str, target: &str, answer: &Answer) {
     assert!(answer.status < 500, "a fault of ours");
+    if !route.page {
+        let packed = answer.header("content-encoding").is_some();
+        let body = (!packed).then(|| serde_json::from_slice(&answer.body).ok()).flatten();
+        let (path, content_type) = (target.split('?').next().unwrap_or_default(), answer.kind());
+        let has_header = &|name: &str| answer.header(&name.to_lowercase()).is_some();
+        contract::check(&Seen { method, path, status: answer.status, content_type, body: body.as_ref(), has_header });
+    }
     if let Some(to) = answer.header("location") {
         let own = to.starts_with('/') && !to.starts_with("//") && !to.contains('\\');
         assert!(own && answer.status == 303, "leads off the site: {to}");
@@ -102,7 +110,7 @@ async fn try_one(addr: SocketAddr, route: &Route, request: junk::Request) -> u16
     let heard = wire::send(addr, &request.bytes, Then::Listen).await;
     let outcome = std::panic::catch_unwind(|| {
         let (answer, _) = wire::answer(&heard, request.method == "HEAD").expect("an answer");
-        check(route, &request.target, &answer);
+        check(route, request.method, &request.target, &answer);
         answer.status
     });
     outcome.unwrap_or_else(|_| {

@@ -1,8 +1,9 @@
 //! Health and metrics.
 
 use serde_json::{Value, json};
+use zticket::server::run::Background;
 
-use crate::support::TestApp;
+use crate::support::{TestApp, single_redis};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn health_reports_the_server_and_its_stores() {
@@ -36,6 +37,54 @@ async fn metrics_count_by_route_pattern_and_never_by_token() {
         assert!(text.contains(line), "{line} is missing in\n{text}");
     }
     assert!(!text.contains(&visitor.0));
+    app.finish().await;
+}
+
+/// If a counter began at 0 and then jumped to what all servers counted before, a rate would show a crowd that is not there.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_says_nothing_of_an_event_that_it_has_not_looked_at() {
+    let mut app = TestApp::by_hand(|_| {}).await;
+    let visitor = app.enter().await;
+    app.restart().await;
+    let metrics = async |app: &TestApp| {
+        app.client.get(app.management_url("/actuator/prometheus")).send().await.unwrap().text().await.unwrap()
+    };
+    let text = metrics(&app).await;
+    for name in ["entered_total", "admitted_total", "waiting", "seats_available"] {
+        assert!(!text.contains(&format!("zticket_{name}{{event=\"1\"}}")), "{name} is in\n{text}");
+    }
+    assert!(text.contains("zticket_tickets_sold_total{event=\"1\"} 0"), "what a server counts itself begins at 0");
+    app.look().await;
+    let text = metrics(&app).await;
+    assert!(text.contains("zticket_entered_total{event=\"1\"} 1"), "{text}");
+    assert!(!text.contains("zticket_waiting{"), "nobody asks about the event, so this would soon be old");
+    app.status(&visitor).await;
+    let text = metrics(&app).await;
+    assert!(text.contains("zticket_waiting{event=\"1\"} 1"), "{text}");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_needs_repair_until_any_server_has_repaired_it() {
+    let app = TestApp::start_on(single_redis().await, Background::ByHand, |_| {}).await;
+    let needs = async || {
+        let text =
+            app.client.get(app.management_url("/actuator/prometheus")).send().await.unwrap().text().await.unwrap();
+        let line = text.lines().find(|line| line.starts_with("zticket_event_needs_repair{event=\"1\"}")).unwrap();
+        line.ends_with(" 1")
+    };
+    assert!(!needs().await);
+    let mut conn = app.redis.connect().await.unwrap();
+    let refuse = |replicas: u32| redis::cmd("CONFIG").arg("SET").arg("min-replicas-to-write").arg(replicas).clone();
+    let _: () = redis::cmd("FLUSHALL").query_async(&mut conn).await.unwrap();
+    let _: () = refuse(1).query_async(&mut conn).await.unwrap();
+    assert!(app.parts().restorer.ready(&app.event()).await.is_err());
+    assert!(needs().await);
+    let _: () = refuse(0).query_async(&mut conn).await.unwrap();
+    // Another server repairs it, and this one only sees that it is there.
+    app.another(Background::ByHand).await.stop().await;
+    app.look().await;
+    assert!(!needs().await);
     app.finish().await;
 }
 

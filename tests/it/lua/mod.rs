@@ -10,6 +10,7 @@ mod hold;
 mod leave;
 mod memory;
 mod model;
+mod orders;
 mod policy;
 mod pulse;
 mod ranking;

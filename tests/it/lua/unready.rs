@@ -1,5 +1,7 @@
 //! An event that is not in Redis, or only a part of it: every script says so and writes nothing.
 
+use std::time::Duration;
+
 use redis::AsyncCommands;
 use zticket::base::error::Error;
 use zticket::base::ids::{Place, SeatNumber};
@@ -7,9 +9,10 @@ use zticket::store::redis::keys::Key;
 use zticket::store::redis::scripts::{Admit, Leave, NewBlock, SOURCES, Why};
 
 use super::fixture::{BLOCK, Fixture, change};
+use super::orders::{finished, request};
 
 /// Every script but the one that restores.
-const OTHERS: [&str; 11] = [
+const OTHERS: [&str; 15] = [
     "1_line_block",
     "1_line_enter",
     "1_line_leave",
@@ -19,6 +22,10 @@ const OTHERS: [&str; 11] = [
     "3_seat_expire",
     "3_seat_hold",
     "3_seat_release",
+    "4_order_accept",
+    "4_order_begin",
+    "4_order_finish",
+    "4_order_take",
     "4_ticket_settle",
     "policy_set",
 ];
@@ -37,6 +44,13 @@ async fn call(event: &Fixture, name: &str) -> bool {
         "3_seat_expire" => unready(scripts.expire(conn, keys, 10).await),
         "3_seat_hold" => unready(scripts.hold(conn, keys, Place(0), 0, &[SeatNumber(1)]).await),
         "3_seat_release" => unready(scripts.release(conn, keys, Place(1), &[SeatNumber(9)]).await),
+        "4_order_accept" => {
+            let request = request(0, &[1]);
+            unready(scripts.accept(conn, keys, &request, Duration::from_secs(60), 9, true).await)
+        }
+        "4_order_begin" => unready(scripts.begin(conn, keys, &[request(0, &[1]).order]).await),
+        "4_order_finish" => unready(scripts.finish(conn, keys, &[finished(0, &[1], true)]).await),
+        "4_order_take" => unready(scripts.take(conn, keys, "me", Duration::from_secs(60), 9).await),
         "4_ticket_settle" => unready(scripts.settle(conn, keys, &[change(2, 1, true, 0)]).await),
         "policy_set" => unready(scripts.policy_set(conn, keys, 1, "", &[("batch", "1")]).await),
         _ => panic!("there is no script {name}"),
@@ -67,6 +81,7 @@ async fn busy() -> Fixture {
     let event = Fixture::new().await;
     let visitors = event.inside(2).await;
     event.held(visitors[1], &[9]).await;
+    event.accept(visitors[1], &[9]).await;
     event.entered(20).await;
     event.pass(1_500_000).await;
     event

@@ -19,6 +19,7 @@ use zticket::store::redis::keys::{Key, Keys};
 use zticket::web::limits::LimitSettings;
 use zticket_testkit::{Database, Redis, eventually};
 
+use super::contract::{self, Seen};
 use super::{check_promises, database, start_redis};
 
 pub struct TestApp {
@@ -399,12 +400,26 @@ pub fn config(database_url: &str, redis_url: &str, change: impl FnOnce(&mut Conf
     config
 }
 
-/// Status and JSON body; null if the body is empty.
+/// Status and JSON body; null if the body is empty. It must be an answer that the description of the API allows.
 pub async fn answer(request: RequestBuilder) -> Answer {
-    let response = request.send().await.unwrap();
+    let (client, request) = request.build_split();
+    let request = request.unwrap();
+    let (method, path) = (request.method().to_string(), request.url().path().to_owned());
+    let response = client.execute(request).await.unwrap();
     let status = response.status();
+    let headers = response.headers().clone();
+    let content_type = headers.get("content-type").map_or("", |kind| kind.to_str().unwrap());
     let text = response.text().await.unwrap();
-    (status, if text.is_empty() { Value::Null } else { serde_json::from_str(&text).unwrap_or(Value::String(text)) })
+    let body = if text.is_empty() { Value::Null } else { serde_json::from_str(&text).unwrap_or(Value::String(text)) };
+    contract::check(&Seen {
+        method: &method,
+        path: &path,
+        status: status.as_u16(),
+        content_type: content_type.split(';').next().unwrap_or_default(),
+        body: Some(&body),
+        has_header: &|name| headers.contains_key(name),
+    });
+    (status, body)
 }
 
 /// The text of a token of this event and place, as the server would sign it.

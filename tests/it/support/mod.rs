@@ -1,10 +1,13 @@
 //! What tests stand on: the real server in this process, and a check at the end that nothing was lost or made up.
 
 pub mod app;
+pub mod contract;
 pub mod people;
+pub mod stream;
 
 pub use app::{TestApp, Visitor};
 pub use people::plan;
+pub use stream::Stream;
 
 use zticket::store::redis::keys::Keys;
 use zticket::store::redis::reads;

@@ -1,5 +1,5 @@
 -- Takes back ticket $1 if it is not cancelled yet and the event's deadline has not passed, or $2: the seat is on sale again, and
--- the buyer gets the money back. Locks the seat before the person, as a sale does.
+-- the buyer gets the money back. Where facts are wanted, it puts one into the outbox. Locks the seat before the person, as a sale does.
 WITH cancelled AS (
   UPDATE tickets t SET status = 'CANCELLED', seat_version = t.seat_version + 1, cancelled_at = now(),
                        settled_at = NULL
@@ -25,5 +25,12 @@ credited AS (
 booked AS (
   INSERT INTO ledger (user_id, kind, amount, balance, order_id, ticket_id)
   SELECT id, 'REFUND', price, balance, order_id, ticket_id FROM credited
+),
+told AS (
+  INSERT INTO outbox (channel, key, body)
+  SELECT 'kafka', cancelled.order_id, jsonb_build_object(
+    'type', 'TICKET_CANCELLED', 'orderId', cancelled.order_id, 'eventId', cancelled.event_id, 'userId', orders.user_id,
+    'ticketId', cancelled.id, 'seatNumber', cancelled.seat_number, 'refunded', cancelled.price)
+  FROM cancelled JOIN orders ON orders.id = cancelled.order_id WHERE current_setting('zticket.facts', true) = 'on'
 )
 SELECT id FROM cancelled

@@ -1,7 +1,10 @@
 -- Sells to many buyers in one statement, and so in one commit. One row a seat in each list.
 -- Locks the seats that are unsold (their version is even), in order; adds up each party whose every seat is unsold; locks
 -- the people who pay, in order; and for each buyer who can pay writes the order, the debit, the payment, the ledger entry,
--- the seat versions and the tickets. No seat, place or person may appear in two orders of one call.
+-- the seat versions and the tickets. No seat, place or person may appear in two orders of one call. An order that was
+-- accepted first, or may still be (its id is a UUID of version 8), notes its outcome: it is not sold if it was refused
+-- before, and if that happens at this moment, the statement fails. Where facts are wanted, each sale puts one into the
+-- outbox.
 WITH asked AS (
   SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8)
     AS asked (ticket_id, order_id, event_id, place, seat_number, token, user_id, seats)
@@ -24,6 +27,8 @@ payer AS (
 ),
 bill AS (
   SELECT party.*, payer.balance FROM party LEFT JOIN payer ON payer.id = party.user_id
+  WHERE get_byte(uuid_send(order_id), 6) / 16 <> 8
+     OR NOT EXISTS (SELECT FROM outcomes WHERE outcomes.order_id = party.order_id)
 ),
 ordered AS (
   INSERT INTO orders (id, event_id, place, user_id)
@@ -31,6 +36,9 @@ ordered AS (
   ORDER BY event_id, place
   ON CONFLICT (event_id, place) DO NOTHING
   RETURNING id
+),
+decided AS (
+  INSERT INTO outcomes (order_id) SELECT id FROM ordered WHERE get_byte(uuid_send(id), 6) / 16 = 8
 ),
 debited AS (
   UPDATE users u SET balance = u.balance - bill.total
@@ -50,6 +58,14 @@ versioned AS (
   FROM locked JOIN ordered ON ordered.id = locked.order_id
   WHERE s.event_id = locked.event_id AND s.number = locked.number
   RETURNING locked.ticket_id, s.version, s.price
+),
+told AS (
+  INSERT INTO outbox (channel, key, body)
+  SELECT 'kafka', bill.order_id, jsonb_build_object(
+    'type', 'ORDER_PAID', 'orderId', bill.order_id, 'eventId', bill.event_id, 'userId', bill.user_id, 'total', bill.total,
+    'tickets', (SELECT jsonb_agg(jsonb_build_object('ticketId', ticket_id, 'seatNumber', number, 'price', price)
+                                 ORDER BY number) FROM locked WHERE locked.order_id = bill.order_id))
+  FROM bill JOIN ordered ON ordered.id = bill.order_id WHERE current_setting('zticket.facts', true) = 'on'
 ),
 sold AS (
   INSERT INTO tickets (id, order_id, event_id, seat_number, seat_version, price, queue_token)

@@ -89,13 +89,12 @@ pub async fn sale_page(desk: &AtDesk, event: &Arc<Event>, left: Left) -> Result<
         }
         div data-live={ "/admin/events/" (event.id) "/live" } { (figures(desk, &sale)) }
         @if may_act {
-            div.columns {
-                (pausing(desk, &sale, &left))
-                (settings(desk, &sale, &left))
-                (kicking(desk, &sale, &left))
-            }
+            div.watch { (pausing(desk, &sale, &left)) (pictures(desk, event).await?) }
+            (settings(desk, &sale, &left))
+            (kicking(desk, &sale, &left))
+        } @else {
+            (pictures(desk, event).await?)
         }
-        (pictures(desk, event).await?)
         section aria-labelledby="log" { h2 #log { (t.audit) } (audit::entries(desk, &log.items)) }
     };
     Ok(desk.page(&sale.title, &main))
@@ -114,7 +113,7 @@ fn figures(desk: &AtDesk, sale: &SaleView) -> Markup {
             div { dt { (t.held) } dd.big { (count(figures.held)) } }
             div { dt { (t.sold) } dd.big { (fill(t.of, &[&count(figures.sold), &count(figures.seats)])) } }
             div { dt { (t.left) } dd.big { (count(figures.left)) } }
-            div { dt { (t.taken) } dd.big { (visit.amount(figures.revenue)) } }
+            div.money { dt { (t.taken) } dd.big { (visit.amount(figures.revenue)) } }
             div { dt { (t.pace) } dd { (optional(sale.pace.map(|pace| format!("{pace:.1}")))) } }
             div { dt { (t.score) } dd { (optional(sale.estimate_score.map(|score| format!("{:.0} %", score * 100.0)))) } }
             div { dt { (t.gave_up) } dd { (count(figures.gave_up)) } }
@@ -245,12 +244,16 @@ fn settings(desk: &AtDesk, sale: &SaleView, left: &Left) -> Markup {
             p.hint { (t.settings_hint) }
             form method="post" action={ "/admin/events/" (sale.event_id) "/policy" } data-preview {
                 input type="hidden" name="version" value=(sale.policy.version);
-                @for (at, setting) in SETTINGS.iter().enumerate() {
-                    @let changed = sale.policy.changed.iter().any(|name| name == setting.name);
-                    label {
-                        span { (name(desk, setting)) @if changed { " · " strong { (t.changed) } } }
-                        input type="text" inputmode="numeric" pattern="[0-9]*" name=(setting.name) value=(value(at, setting)) autocomplete="off"
-                            data-slider={ (setting.lowest) " " (setting.highest) };
+                div.knobs {
+                    @for (at, setting) in SETTINGS.iter().enumerate() {
+                        @let changed = sale.policy.changed.iter().any(|name| name == setting.name);
+                        div {
+                            label {
+                                span { (name(desk, setting)) @if changed { " · " strong { (t.changed) } } }
+                                input type="text" inputmode="numeric" pattern="[0-9]*" name=(setting.name) value=(value(at, setting)) autocomplete="off"
+                                    data-slider={ (setting.lowest) " " (setting.highest) };
+                            }
+                        }
                     }
                 }
                 div #preview aria-live="polite" {

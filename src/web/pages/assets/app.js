@@ -273,6 +273,22 @@ function queue() {
   ears.poll(1000);
 }
 
+// --- The page of an order that is being written.
+
+function order() {
+  const box = $('#pending');
+  if (!box) return;
+  const ears = listen(box.dataset.events, box.dataset.status, (now) => {
+    if (now.status !== 'PENDING' && now.status !== 'PROCESSING') return show(location.href);
+    const count = (now.aheadCount || 0).toLocaleString(document.documentElement.lang);
+    const waiting = now.aheadCount ? box.dataset.ahead.replace('{}', count) : box.dataset.next;
+    const text = now.status === 'PENDING' ? waiting : box.dataset.now;
+    const ahead = $('#ahead');
+    if (ahead.textContent !== text) ahead.textContent = text;
+  });
+  ears.open(1000);
+}
+
 // --- The seat page.
 
 function seats() {
@@ -431,8 +447,19 @@ function start() {
   figures();
   previews();
   queue();
+  order();
   seats();
   $$('[data-print]').forEach((button) => { button.hidden = false; button.addEventListener('click', () => window.print()); });
 }
 
+// A link to a folded part unfolds it, also where the browser does not do so by itself.
+function unfold() {
+  const target = document.getElementById(location.hash.slice(1));
+  const part = target && target.closest('details');
+  if (!part || part.open) return;
+  part.open = true;
+  target.scrollIntoView();
+}
+addEventListener('hashchange', unfold);
+unfold();
 start();

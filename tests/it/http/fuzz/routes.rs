@@ -1,6 +1,10 @@
-//! The routes of the server, read from its source, so that no new route is forgotten here.
+//! The routes of the server: those of the API from its table, the others read from the source, so that no new route is
+//! forgotten here.
 
-const API: &str = include_str!("../../../../src/web/api/mod.rs");
+use std::collections::BTreeSet;
+
+use zticket::web::api::table;
+
 const PAGES: &str = include_str!("../../../../src/web/pages/mod.rs");
 const SERVE: &str = include_str!("../../../../src/web/serve.rs");
 
@@ -14,16 +18,18 @@ pub struct Route {
 }
 
 pub fn all() -> Vec<Route> {
-    let sale = paths(API, "fn sale(");
-    let house = [paths(API, "fn house("), paths(API, "fn operators(")].concat();
-    let other = paths(SERVE, "pub fn serve(");
-    let pages = function(PAGES, "fn routes(");
     let mut routes = Vec::new();
-    for prefix in ["/api", "/api/events/{event}"] {
-        routes.extend(sale.iter().map(|call| route(prefix, call, false)));
+    for row in table::all() {
+        let pattern = row.path();
+        let allowed: Vec<&'static str> = row.endpoint.allows().split(", ").collect();
+        match routes.iter_mut().find(|route: &&mut Route| route.pattern == pattern) {
+            Some(route) => route.allowed.extend(allowed),
+            None => routes.push(Route { pattern, allowed, page: false }),
+        }
     }
-    routes.extend(house.iter().map(|call| route("/api", call, false)));
+    let other = paths(SERVE, "pub fn serve(");
     routes.extend(other.iter().map(|call| route("", &call[1..], false)));
+    let pages = function(PAGES, "fn routes(");
     for (kind, allowed) in [("page(", "GET, HEAD"), ("form(", "GET, HEAD, POST")] {
         routes.extend(calls(pages, kind).iter().map(|call| route("", &[call[0], allowed], true)));
     }
@@ -58,22 +64,13 @@ fn calls(source: &'static str, name: &str) -> Vec<Vec<&'static str>> {
 fn every_route_is_found() {
     let found = all();
     let services = |source, start| function(source, start).matches(".service(").count();
-    let sale = services(API, "fn sale(");
-    // Two of the services are scopes, which hold the others.
-    let scopes = services(API, "pub fn routes(");
-    assert_eq!(scopes, 2);
-    let other = services(SERVE, "pub fn serve(");
-    let expected = 2 * sale
-        + services(API, "fn house(")
-        + services(API, "fn operators(")
-        + other
-        + services(PAGES, "pub fn routes(");
+    let api = table::all().map(|row| row.path()).collect::<BTreeSet<_>>().len();
+    let expected = api + services(SERVE, "pub fn serve(") + services(PAGES, "pub fn routes(");
     assert_eq!(found.len(), expected, "{found:#?}");
-    assert!(sale > 5 && found.iter().all(|route| route.pattern.starts_with('/')));
-    for source in [API, PAGES, SERVE] {
+    assert!(found.iter().all(|route| route.pattern.starts_with('/')));
+    for source in [PAGES, SERVE] {
         let here = source.matches(".service(").count();
-        let known =
-            ["fn sale(", "fn house(", "fn operators(", "pub fn routes(", "pub fn serve(", "pub fn serve_management("];
+        let known = ["pub fn routes(", "pub fn serve(", "pub fn serve_management("];
         let known = known.iter().filter(|start| source.contains(**start)).map(|start| services(source, start));
         assert_eq!(known.sum::<usize>(), here, "routes are set up in a function that is not read here");
     }
