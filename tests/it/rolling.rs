@@ -25,17 +25,23 @@ struct Balancer {
     next: AtomicUsize,
     /// Connections that were refused or broke.
     broken: Mutex<Vec<String>>,
-    /// How often a server answered 503.
-    refused: AtomicUsize,
+    /// Answers of 503.
+    refused: Mutex<Vec<String>>,
 }
 
 impl Balancer {
     fn new(servers: Vec<String>) -> Self {
-        let zero = AtomicUsize::default;
         let ready = servers.iter().map(|_| AtomicBool::new(true)).collect();
         // Shorter than the servers keep an idle connection, or they might close it just as it is used again.
         let client = Client::builder().pool_idle_timeout(Duration::from_secs(2)).build().unwrap();
-        Self { client, servers, ready, next: zero(), broken: Mutex::default(), refused: zero() }
+        Self {
+            client,
+            servers,
+            ready,
+            next: AtomicUsize::default(),
+            broken: Mutex::default(),
+            refused: Mutex::default(),
+        }
     }
 
     /// Asks a server again and again whether it is ready.
@@ -58,17 +64,26 @@ impl Balancer {
                 continue;
             }
             match whole(request(&self.client, &self.servers[at])).await {
-                Ok((StatusCode::SERVICE_UNAVAILABLE, _)) => self.refused.fetch_add(1, Ordering::Relaxed),
+                Ok((StatusCode::SERVICE_UNAVAILABLE, body)) => {
+                    self.refused.lock().unwrap().push(format!("server {at} after {:?}: {body}", started.elapsed()));
+                }
                 Ok((status, body)) => {
                     assert!(!status.is_server_error(), "{status}: {body}");
                     return (status, body);
                 }
                 Err(error) => {
                     self.broken.lock().unwrap().push(format!("server {at} after {:?}: {error:?}", started.elapsed()));
-                    0
                 }
-            };
+            }
             tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// If something was refused, notes what this server logged about it.
+    fn why_refused(&self, server: &Server) {
+        let (log, mut refused) = (server.log().unwrap(), self.refused.lock().unwrap());
+        if !refused.is_empty() {
+            refused.extend(log.lines().filter(|line| line.contains("a request failed")).map(str::to_owned));
         }
     }
 
@@ -158,6 +173,7 @@ async fn restart_all(watchful: bool) -> Balancer {
             some_buy().await;
             let stopping = Instant::now();
             terminate(server).await;
+            balancer.why_refused(server);
             assert!(stopping.elapsed() < Duration::from_secs(25), "stopping took {:?}", stopping.elapsed());
             *server = start(&db, &redis, *port, drain_ms).await;
         }
@@ -178,6 +194,7 @@ async fn restart_all(watchful: bool) -> Balancer {
     assert_eq!((places.len(), tickets.len()), (sold, sold), "a place and a ticket each");
     for server in &mut servers {
         terminate(server).await;
+        balancer.why_refused(server);
     }
     assert_eq!(db.number("SELECT count(*) AS n FROM tickets").await.unwrap(), sold as i64);
     assert_eq!(db.number("SELECT count(*) AS n FROM tickets WHERE status <> 'SYNCED'").await.unwrap(), 0);
@@ -190,7 +207,11 @@ async fn restart_all(watchful: bool) -> Balancer {
 async fn servers_restarted_one_after_the_other_cost_no_buyer_anything() {
     let balancer = restart_all(false).await;
     assert!(!balancer.broken.lock().unwrap().is_empty(), "each server was away for a while");
-    assert_eq!(balancer.refused.load(Ordering::Relaxed), 0, "a server that stops or starts refuses nothing it takes");
+    assert_eq!(
+        balancer.refused.into_inner().unwrap(),
+        [""; 0],
+        "a server that stops or starts refuses nothing it takes"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -198,7 +219,7 @@ async fn behind_a_balancer_with_health_checks_nobody_notices_a_restart() {
     let balancer = restart_all(true).await;
     let broken = balancer.broken.into_inner().unwrap();
     assert!(broken.is_empty(), "no connection breaks: {broken:?}");
-    assert_eq!(balancer.refused.load(Ordering::Relaxed), 0, "nothing is refused");
+    assert_eq!(balancer.refused.into_inner().unwrap(), [""; 0], "nothing is refused");
 }
 
 #[tokio::test(flavor = "multi_thread")]

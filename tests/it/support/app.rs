@@ -64,7 +64,9 @@ impl TestApp {
         let db = database().await;
         let config = config(&db.url, &redis.url(), change);
         let server = run::start(&config, background).await.unwrap();
-        Self { server: Some(server), redis, db, client: Client::new(), config, background }
+        // Shorter than the server keeps an idle connection, or it might close it just as it is used again.
+        let client = Client::builder().pool_idle_timeout(config.request_time / 2).build().unwrap();
+        Self { server: Some(server), redis, db, client, config, background }
     }
 
     pub fn config(&self) -> &Config {
