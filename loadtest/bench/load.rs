@@ -29,11 +29,19 @@ pub struct Side {
     name: String,
     url: String,
     tokens: PathBuf,
+    /// How long a connection waits before each request, on average.
+    pause: Duration,
 }
 
 impl Side {
     pub fn new(kind: &'static str, of: &str, server: &Serving, tokens: &Path) -> Self {
-        Self { kind, name: format!("{kind}, {of}"), url: server.url.clone(), tokens: tokens.to_owned() }
+        let (url, tokens) = (server.url.clone(), tokens.to_owned());
+        Self { kind, name: format!("{kind}, {of}"), url, tokens, pause: Duration::ZERO }
+    }
+
+    /// Not as fast as it can, but about this many requests a second. They take some time of their own, so it is a bit less.
+    pub fn paced(self, rate: f64, connections: u32) -> Self {
+        Self { pause: Duration::from_secs_f64(f64::from(connections) / rate), ..self }
     }
 
     pub fn name(&self) -> &str {
@@ -97,7 +105,12 @@ impl Series {
 
     /// For a side that has only a rate.
     pub fn add_rate(&mut self, rate: f64) {
-        self.0.push(Figures { rate, p50_ms: 0.0, p99_ms: 0.0 });
+        self.add_timed(rate, 0.0, 0.0);
+    }
+
+    /// For a side whose times come from elsewhere, in milliseconds.
+    pub fn add_timed(&mut self, rate: f64, p50_ms: f64, p99_ms: f64) {
+        self.0.push(Figures { rate, p50_ms, p99_ms });
     }
 
     pub fn is_empty(&self) -> bool {
@@ -140,6 +153,7 @@ pub async fn wrk(programs: &Programs, files: &Path, side: &Side, pressure: Press
     // An answer that takes longer than this counts as an error.
     command.args(["--timeout", "5s", "-s", GENERATOR, &side.url, "--", side.kind]);
     command.args([threads, start, count].map(|number| number.to_string())).arg(&side.tokens);
+    command.arg((side.pause.as_secs_f64() * 1000.0).to_string());
     let text = fs::read_to_string(output("wrk", &mut command, files, Duration::from_secs(seconds + 30)).await?)?;
     let json = text.lines().rfind(|line| line.starts_with('{')).ok_or_else(|| format!("wrk said: {text}"))?;
     Ok(serde_json::from_str(json)?)

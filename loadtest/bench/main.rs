@@ -4,6 +4,7 @@
 mod beside;
 mod lines;
 mod load;
+mod orders;
 mod report;
 mod seats;
 mod stack;
@@ -64,6 +65,7 @@ enum Part {
     Seats,
     Holds,
     Purchases,
+    Orders,
 }
 
 #[tokio::main]
@@ -132,6 +134,7 @@ async fn run(cli: Cli) -> Outcome<()> {
             Part::Seats => bench.seats().await?,
             Part::Holds => bench.holds().await?,
             Part::Purchases => bench.purchases().await?,
+            Part::Orders => bench.orders().await?,
         }
     }
     bench.report.figure("errors", bench.errors as f64, None, report::count, Target::AtMost(0.0));
@@ -253,7 +256,9 @@ impl<'a> Bench<'a> {
              what p50 and p99 are under. *Ceiling*: `GET /livez` of the same server. *The obvious way*: the same web \
              server and Redis pool, two sorted sets, one command at a time (`loadtest/obvious.rs`); *multiplexed*: the \
              same with one shared connection a worker instead of the pool. Polls are spread over {} tokens. Holds and \
-             purchases: each a seat and a visitor of its own. PostgreSQL commits durably; Redis keeps an append-only \
+             purchases: each a seat and a visitor of its own. *Order accepted*: a purchase that is written later; *bought later*: such orders come about as fast \
+             as buying at once was in the same round, and p50 and p99 are from accepted to PAID, read from the buckets of \
+             `zticket_order_decided_seconds`. PostgreSQL commits durably; Redis keeps an append-only \
              file. *Inside Redis*: `INFO commandstats` around a single call, all five pulse slices full.\n",
             report::commit(),
             report::machine(postgres, redis),

@@ -24,13 +24,24 @@ impl<'a> Bench<'a> {
 
     /// A stack with that many visitors inside, and their tokens: number n for seat n.
     pub async fn inside(&self, zticket: &'a Path, name: &str, visitors: u32) -> Outcome<(Stack<'a>, PathBuf, Serving)> {
+        self.inside_with(zticket, name, visitors, |stack| stack).await
+    }
+
+    /// The same, with changes before anything is started.
+    pub async fn inside_with(
+        &self,
+        zticket: &'a Path,
+        name: &str,
+        visitors: u32,
+        change: impl FnOnce(Stack<'a>) -> Stack<'a>,
+    ) -> Outcome<(Stack<'a>, PathBuf, Serving)> {
         let all = u64::from(visitors);
         let settings = [
             ("ZTICKET_SEAT_TOTAL_COUNT", all),
             ("ZTICKET_ADMISSION_BATCH_SIZE", all),
             ("ZTICKET_ADMISSION_MAX_ACTIVE_USERS", all),
         ];
-        let stack = self.stack(zticket, name, &settings).await?;
+        let stack = change(self.stack(zticket, name, &settings).await?);
         let tokens = stack.fill(visitors, visitors, true).await?;
         let server = stack.serve().await?;
         Ok((stack, tokens, server))

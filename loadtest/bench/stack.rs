@@ -51,6 +51,8 @@ async fn redis(files: &Path) -> Outcome<Redis> {
 pub struct Serving {
     server: Server,
     pub url: String,
+    /// Where its metrics are, if it has any.
+    pub management: String,
     /// From its start to its first answer.
     pub ready_after: Duration,
 }
@@ -60,7 +62,7 @@ impl Serving {
         let mut server = Server::start(name, command, &files.join(format!("{name}.log")))?;
         let url = format!("http://127.0.0.1:{port}");
         let ready_after = server.answers(&format!("{url}/livez")).await?;
-        Ok(Self { server, url, ready_after })
+        Ok(Self { server, url, management: String::new(), ready_after })
     }
 
     pub async fn stop(mut self) -> Outcome<()> {
@@ -99,6 +101,11 @@ impl<'a> Stack<'a> {
         Ok(Self { name: name.to_owned(), files, zticket, redis, db })
     }
 
+    /// The same with another setting.
+    pub fn set(self, name: &str, value: &str) -> Self {
+        Self { zticket: self.zticket.set(name, value), ..self }
+    }
+
     pub async fn redis(&self) -> Outcome<MultiplexedConnection> {
         self.redis.connect().await
     }
@@ -115,9 +122,10 @@ impl<'a> Stack<'a> {
     }
 
     pub async fn serve(&self) -> Outcome<Serving> {
-        let port = ports::free()?;
-        let mut command = self.zticket.clone().on(port, ports::free()?).command();
-        Serving::start(&self.name, &mut command, port, self.files).await
+        let (port, management) = (ports::free()?, ports::free()?);
+        let mut command = self.zticket.clone().on(port, management).command();
+        let serving = Serving::start(&self.name, &mut command, port, self.files).await?;
+        Ok(Serving { management: format!("http://127.0.0.1:{management}"), ..serving })
     }
 
     pub async fn remove(self) -> Outcome<()> {

@@ -1,12 +1,13 @@
 -- The one request generator of `make bench`: both sides of every ratio are driven by it.
 --
---   wrk -s load.lua URL -- KIND THREADS START COUNT TOKENS
+--   wrk -s load.lua URL -- KIND THREADS START COUNT TOKENS PAUSE
 --
--- KIND     ceiling, poll, enter, mixed (9 polls, then 1 entry), seats, hold or buy
+-- KIND     ceiling, poll, enter, mixed (9 polls, then 1 entry), seats, hold, buy or order (buy, and write it later)
 -- THREADS  as many as wrk has: each takes its own part of the tokens
 -- START    where in the file of tokens to begin
--- COUNT    hold and buy: this many tokens from START on, each used once; token n of the file takes seat n
+-- COUNT    hold, buy and order: this many tokens from START on, each used once; token n of the file takes seat n
 -- TOKENS   file of tokens, one a line
+-- PAUSE    a connection waits this many ms before each request on average; 0: not at all
 --
 -- Each request is put together in the same way, with a token in it, whether the route needs one or not: the generator
 -- costs the same for all. Prints one line of JSON at the end.
@@ -99,7 +100,8 @@ local function once(kind, share, start, most)
         .. "\r\nContent-Length: 0\r\n\r\n"
     end
     local body = '{"seatNumber":' .. seat .. "}"
-    return "POST /api/tickets HTTP/1.1\r\nHost: " .. host .. "\r\nX-Queue-Token: " .. token
+    local later = kind == "order" and "\r\nPrefer: respond-async" or ""
+    return "POST /api/tickets HTTP/1.1\r\nHost: " .. host .. "\r\nX-Queue-Token: " .. token .. later
       .. "\r\nContent-Type: application/json\r\nContent-Length: " .. #body .. "\r\n\r\n" .. body
   end
 end
@@ -109,7 +111,12 @@ function init(args)
   tokens = read(args[5])
   count = #tokens / LINE
   assert(count >= share and count == math.floor(count), args[5] .. " is no file of tokens")
-  if kind == "hold" or kind == "buy" then
+  local pause = tonumber(args[6])
+  if pause > 0 then
+    -- wrk looks for this function. Its milliseconds are whole.
+    delay = function() return math.floor(math.random() * 2 * pause + 0.5) end
+  end
+  if kind == "hold" or kind == "buy" or kind == "order" then
     request = once(kind, share, start, most)
   else
     request = repeated(kind, share, start)
