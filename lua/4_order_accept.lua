@@ -1,6 +1,6 @@
 #!lua
 -- order_accept: take an order that is written later, and stop the clock of its place until then.
--- version 1 | stage 4 | writes | O(seats held)
+-- version 2 | stage 4 | writes | O(seats held)
 --
 -- Nothing is held for the order: who comes first is decided when it is written.
 --
@@ -13,24 +13,25 @@
 -- KEYS 7 requests   stream  orders to write, as they came
 -- KEYS 8 pending    zset    order by arrival
 -- KEYS 9 frozen     hash    place: its order, and the deadlines it had
+-- KEYS 10 latest    zset    place by the latest moment that all its orders together can move its limit to, ms
 -- ARGV 1 place      int
 -- ARGV 2 order      text
 -- ARGV 3 seats      text    their numbers, ascending, with commas
 -- ARGV 4 buyer      text    who pays, for whoever writes the order
--- ARGV 5 freeze_ms  int     how long the clock of the place stands still at most
+-- ARGV 5 freeze_ms  int     how long the clock of the place stands still at most, for all its orders together
 -- ARGV 6 most       int     orders that may wait
 -- ARGV 7 broker     word    redis: the order goes to the stream; other: somewhere else
 --
--- REPLY ACCEPTED ahead   taken; so many are before it
--- REPLY KNOWN order      this place asked for the same seats already
--- REPLY OTHER order      this place has an order for other seats
+-- REPLY ACCEPTED ahead   taken; this many are before it
+-- REPLY KNOWN order      this place and buyer asked for the same seats already
+-- REPLY OTHER order      this place has an order for other seats, or of another buyer
 -- REPLY NO_PASS          not let in, or time is over
 -- REPLY FULL             too many wait
 -- REPLY UNREADY          the event is not here, or only a part of it
 --
 -- KEEPS a place has one order at a time; a pass lasts as long as its holds
 
-local META, LINE, PASSES, LIMITS, HOLD_ENDS, HELD, REQUESTS, PENDING, FROZEN = unpack(KEYS)
+local META, LINE, PASSES, LIMITS, HOLD_ENDS, HELD, REQUESTS, PENDING, FROZEN, LATEST = unpack(KEYS)
 local place, order, seats, buyer = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local freeze_ms, most, broker = ARGV[5], tonumber(ARGV[6]), ARGV[7]
 local last_now, skew, waiting = unpack(redis.call('HMGET', META, 'now', 'skew', 'waiting'))
@@ -48,8 +49,8 @@ local now = math.max(clock + skew, tonumber(last_now))
 
 local known = redis.call('HGET', FROZEN, place)
 if known then
-  local known_order, known_seats = string.match(known, '^(%S+) (%S+)')
-  if known_seats == seats then return { 'KNOWN', known_order } end
+  local known_order, known_seats, known_buyer = string.match(known, '^(%S+) (%S+) (%S+)')
+  if known_seats == seats and known_buyer == buyer then return { 'KNOWN', known_order } end
   return { 'OTHER', known_order }
 end
 local pass_ends = tonumber(redis.call('ZSCORE', PASSES, place))
@@ -66,8 +67,11 @@ if broker == 'redis' then
 end
 redis.call('ZADD', PENDING, arrived, order)
 
-local until_then = now + freeze_ms
+-- By then, the passes of these places are over.
+redis.call('ZREMRANGEBYSCORE', LATEST, '-inf', now)
 local limit = tonumber(redis.call('HGET', LIMITS, place)) or pass_ends
+redis.call('ZADD', LATEST, 'NX', limit + freeze_ms, place)
+local until_then = math.min(now + freeze_ms, tonumber(redis.call('ZSCORE', LATEST, place)))
 local record = { order, seats, buyer, entry, now, pass_ends, limit }
 for seat in string.gmatch(redis.call('HGET', HELD, place) or '', '%d+') do
   local deadline = tonumber(redis.call('ZSCORE', HOLD_ENDS, seat))

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- order_finish: orders were written, or refused. The clocks of their places go on.
--- version 3 | stage 4 | writes | O(orders × seats held)
+-- version 4 | stage 4 | writes | O(orders × seats held)
 --
 -- Comes after PostgreSQL knows. To finish an order again does nothing.
 --
@@ -14,6 +14,7 @@
 -- KEYS 8 pending     zset    order by arrival
 -- KEYS 9 working     set     orders that are being written
 -- KEYS 10 frozen     hash    place: its order, and the deadlines it had
+-- KEYS 11 latest     zset    place by the latest moment that all its orders together can move its limit to, ms
 -- ARGV 1 order       order place paid|failed entry …   four words each; the entry in the stream, or - if unknown
 --
 -- REPLY FINISHED n   n orders were pending until now
@@ -21,7 +22,7 @@
 --
 -- KEEPS a pass lasts as long as its holds
 
-local META, LINE, PASSES, LIMITS, HOLD_ENDS, HELD, REQUESTS, PENDING, WORKING, FROZEN = unpack(KEYS)
+local META, LINE, PASSES, LIMITS, HOLD_ENDS, HELD, REQUESTS, PENDING, WORKING, FROZEN, LATEST = unpack(KEYS)
 local last_now, skew, waiting = unpack(redis.call('HMGET', META, 'now', 'skew', 'waiting'))
 
 -- shared: readiness
@@ -40,10 +41,14 @@ local SETTLED_MS = 10000
 
 -- Gives a place the time back that it had when it asked, and at least until `sure`. A seat that it got since keeps its
 -- deadline, unless that is past the longest stay of the place and some seconds: an order must not make a stay longer.
+-- Neither must many orders: when they have used up the time for which a clock may stand still, it goes on.
 local thawed = false
 local function thaw(place, stood_still, pass_ends, limit, deadlines, sure)
+  thawed = true
   local pass = tonumber(redis.call('ZSCORE', PASSES, place))
   if not pass or pass <= now then return end
+  local most = tonumber(redis.call('ZSCORE', LATEST, place))
+  if most then stood_still = math.min(stood_still, math.max(most - limit, 0)) end
   local latest = math.max(pass_ends + stood_still, sure)
   for seat in string.gmatch(redis.call('HGET', HELD, place) or '', '%d+') do
     local before = tonumber(string.match(deadlines, ' ' .. seat .. ':(%d+)'))
@@ -55,7 +60,6 @@ local function thaw(place, stood_still, pass_ends, limit, deadlines, sure)
   end
   redis.call('ZADD', PASSES, latest, place)
   redis.call('HSET', LIMITS, place, limit + stood_still)
-  thawed = true
 end
 
 local finished = 0

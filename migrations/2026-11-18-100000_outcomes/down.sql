@@ -1,1 +1,2 @@
 DROP TABLE outcomes;
+COMMENT ON COLUMN orders.id IS 'UUID version 7';

@@ -11,3 +11,5 @@ COMMENT ON COLUMN outcomes.problem IS 'Why it failed, as its buyer reads it; nul
 COMMENT ON COLUMN outcomes.same_as IS 'Order under which the same place had bought the same seats before';
 COMMENT ON COLUMN outcomes.decided_at IS 'When it was decided';
 CREATE INDEX outcomes_by_time ON outcomes (decided_at);
+
+COMMENT ON COLUMN orders.id IS 'UUID version 7, or version 8 if the order was accepted before it was written or came from a page';

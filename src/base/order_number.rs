@@ -14,6 +14,8 @@ use crate::base::ids::{EventId, OrderId, Place};
 const VERSION_AND_VARIANT: u128 = 0x0000_0000_0000_8000_8000_0000_0000_0000;
 const TIME_BITS: u32 = 30;
 const SIGNATURE_BITS: u32 = 36;
+/// The clock of a server may be ahead of another's by this much: an hour.
+const AHEAD_MS: u64 = 3_600_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OrderNumber {
@@ -59,11 +61,11 @@ impl OrderNumber {
         OrderId(Uuid::from_u128(bits))
     }
 
-    /// How long ago it was asked for, as far as that can be told: by the clock of this server, within six days. A moment that
-    /// is ahead is that of a server whose clock is ahead.
+    /// How long ago it was asked for, by the clock of this server. A moment that is a little ahead is that of a server whose
+    /// clock is ahead. One that is twelve days old looks new again.
     pub fn age(&self, now_ms: u64) -> Duration {
         let age = u64::from(low_bits(u128::from(now_ms), TIME_BITS).wrapping_sub(self.moment) & ((1 << TIME_BITS) - 1));
-        let ahead = age >= 1 << (TIME_BITS - 1);
+        let ahead = age >= (1 << TIME_BITS) - AHEAD_MS;
         Duration::from_millis(if ahead { 0 } else { age })
     }
 }
@@ -106,5 +108,11 @@ mod tests {
         for ahead in [5_000, 3_600_000] {
             assert_eq!(number(1, 1, 10_000_000).age(10_000_000 - ahead), Duration::ZERO);
         }
+    }
+
+    #[test]
+    fn an_order_of_last_week_is_not_new() {
+        let week = 7 * 24 * 3_600_000;
+        assert_eq!(number(1, 1, 10_000_000).age(10_000_000 + week), Duration::from_millis(week));
     }
 }

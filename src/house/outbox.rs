@@ -2,7 +2,7 @@
 //! least once, those of one key in order. A message that may be sent later is tried again, with growing pauses; one that
 //! can never be sent is given up, and the log says so.
 
-use std::collections::HashSet;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -86,23 +86,18 @@ impl Outbox {
                     return Ok((false, None));
                 }
                 let letters = outbox::oldest(conn, channel.name(), TOGETHER).await?;
-                let sent = join_all(letters.iter().map(|letter| channel.send(letter))).await;
-                let (mut done, mut behind, mut failed) = (Vec::new(), HashSet::new(), None);
-                for (letter, sent) in letters.iter().zip(sent) {
-                    match sent {
-                        // Behind one that was not sent, it is sent once more.
-                        Ok(()) if behind.contains(&letter.key) => {}
-                        Ok(()) => done.push(letter.id),
-                        Err(Unsent::Later(error)) => {
-                            behind.insert(&letter.key);
-                            failed = Some(error);
-                        }
-                        Err(Unsent::Never(problem)) => {
-                            let message = letter.message_id;
-                            tracing::error!(channel = channel.name(), %message, problem, "a message is given up");
-                            outbox::give_up(conn, letter.id, &problem).await?;
-                        }
+                let mut by_key: BTreeMap<&str, Vec<&Letter>> = BTreeMap::new();
+                for letter in &letters {
+                    by_key.entry(&letter.key).or_default().push(letter);
+                }
+                let (mut done, mut failed) = (Vec::new(), None);
+                let all = by_key.into_values().map(|letters| send_in_order(channel, letters));
+                for Sent { sent, given_up, failure } in join_all(all).await {
+                    done.extend(sent);
+                    for (letter, problem) in given_up {
+                        outbox::give_up(conn, letter, &problem).await?;
                     }
+                    failed = failed.or(failure);
                 }
                 outbox::sent(conn, &done).await?;
                 Ok::<_, Error>((letters.len() as i64 == TOGETHER, failed))
@@ -117,4 +112,32 @@ impl Outbox {
         self.stores.metrics.outbox_oldest.with_label_values(&[channel]).set(seconds);
         Ok(())
     }
+}
+
+/// How far the messages of one key got.
+#[derive(Default)]
+struct Sent {
+    sent: Vec<i64>,
+    given_up: Vec<(i64, String)>,
+    failure: Option<Error>,
+}
+
+/// Sends messages of one key, one after the other. Those behind one that has to wait wait too.
+async fn send_in_order(channel: &dyn Channel, letters: Vec<&Letter>) -> Sent {
+    let mut all = Sent::default();
+    for letter in letters {
+        match channel.send(letter).await {
+            Ok(()) => all.sent.push(letter.id),
+            Err(Unsent::Later(error)) => {
+                all.failure = Some(error);
+                break;
+            }
+            Err(Unsent::Never(problem)) => {
+                let message = letter.message_id;
+                tracing::error!(channel = channel.name(), %message, problem, "a message is given up");
+                all.given_up.push((letter.id, problem));
+            }
+        }
+    }
+    all
 }

@@ -43,8 +43,9 @@ pub trait Broker: Send + Sync {
     fn stop(&self) -> BoxFuture<'_, ()>;
 }
 
-/// After this time without a word from its writer, another server writes the orders of an event.
-const LEASE: Duration = Duration::from_secs(10);
+/// After this time without a word from its writer, another server writes the orders of an event. Longer than a round of a
+/// writer may take: two that write the same orders do no harm, but twice the work.
+const LEASE: Duration = Duration::from_secs(20);
 /// How often to ask whether another writer is done.
 const AFTER_BUSY: Duration = Duration::from_millis(100);
 

@@ -32,7 +32,7 @@ pub struct KafkaBroker {
     kafka: Arc<Kafka>,
     stores: Arc<Stores>,
     catalogue: Arc<Catalogue>,
-    inlet: OnceLock<Arc<Inlet>>,
+    inlet: Arc<OnceLock<Arc<Inlet>>>,
     sent_again: Mutex<HashMap<OrderId, Instant>>,
     receiving: Mutex<Option<JoinHandle<()>>>,
 }
@@ -77,6 +77,24 @@ impl KafkaBroker {
 }
 
 impl Inlet {
+    /// Waits for Kafka if it is away.
+    async fn open(kafka: &Kafka, catalogue: Arc<Catalogue>) -> Arc<Self> {
+        let mut failed = false;
+        loop {
+            let inbox = Arc::new(Inbox::default());
+            let topics = kafka.make_topics().await;
+            match topics.and_then(|()| kafka.receive(&kafka.address.requests(), inbox.clone())) {
+                Ok(receiver) => return Arc::new(Self { inbox, receiver, catalogue }),
+                Err(error) => {
+                    if !std::mem::replace(&mut failed, true) {
+                        tracing::warn!(%error, "Kafka is not there yet, trying again");
+                    }
+                    tokio::time::sleep(AFTER_FAILURE).await;
+                }
+            }
+        }
+    }
+
     async fn receive(self: Arc<Self>) {
         let mut failed = false;
         loop {
@@ -135,15 +153,16 @@ impl Broker for KafkaBroker {
     }
 
     fn start(&self) -> BoxFuture<'_, Result<(), Error>> {
-        async move {
-            self.kafka.make_topics().await?;
-            let inbox = Arc::new(Inbox::default());
-            let receiver = self.kafka.receive(&self.kafka.address.requests(), inbox.clone())?;
-            let inlet = Arc::new(Inlet { inbox, receiver, catalogue: self.catalogue.clone() });
-            *lock(&self.receiving) = Some(self.stores.spawn(inlet.clone().receive()));
-            self.inlet.set(inlet).map_err(|_| Error::internal("started twice"))
-        }
-        .boxed()
+        // Without Kafka, everything else works: a start does not wait for it.
+        let (kafka, catalogue, place) = (self.kafka.clone(), self.catalogue.clone(), self.inlet.clone());
+        let receive = async move {
+            let inlet = Inlet::open(&kafka, catalogue).await;
+            if place.set(inlet.clone()).is_ok() {
+                inlet.receive().await;
+            }
+        };
+        *lock(&self.receiving) = Some(self.stores.spawn(receive));
+        async { Ok(()) }.boxed()
     }
 
     fn keep<'a>(&'a self, event: &'a Event, request: &'a Request) -> BoxFuture<'a, Result<(), Error>> {

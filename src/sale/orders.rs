@@ -1,5 +1,5 @@
 //! Orders: of every purchase, and those that are accepted first and written later. An accepted order stops the clock of its
-//! place and waits in Redis. `writer.rs` writes it; here it is accepted, looked up and taken back.
+//! place and waits in a broker. `writer.rs` writes it; here it is accepted, looked up and taken back.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -41,8 +41,9 @@ const A_MOMENT: Duration = Duration::from_secs(1);
 const LOST_AFTER: Duration = Duration::from_secs(30);
 const SOONEST_POLL_MS: u64 = 500;
 const LATEST_POLL_MS: u64 = 5000;
-/// How often old outcomes are deleted.
+/// How often old outcomes are deleted, and how many in one statement.
 const FORGET_EVERY: Duration = Duration::from_secs(60);
+const FORGOTTEN_TOGETHER: usize = 5000;
 /// Orders that are looked up together, and look-ups that wait for their turn.
 const LOOKED_UP_TOGETHER: usize = 500;
 const LOOK_UPS_WAITING: usize = 20_000;
@@ -278,12 +279,15 @@ impl Orders {
 
     /// Takes an order back that is not decided yet, for its buyer.
     pub async fn cancel(&self, buyer: &Buyer, order: OrderId) -> Result<OrderView, Error> {
-        let Some((event, number, _)) = self.numbered(order).await? else {
+        let Some((event, number, age)) = self.numbered(order).await? else {
             // Written at once, so there is nothing to take back but its tickets.
             self.find_written(buyer, order).await?;
             return Err(Error::OrderNotPending);
         };
         let state = self.state(&event, order, number.place).await?;
+        if age > outcomes::KEPT && matches!(state, State::Unknown) {
+            return Err(Error::OrderNotFound);
+        }
         let by_place = || {
             let token = |claim: &_| event.verify(*claim);
             buyer.claims.iter().filter_map(token).any(|token| token.place() == number.place)
@@ -341,7 +345,8 @@ impl Orders {
 
     /// Forgets how orders ended that were decided long ago.
     pub async fn forget_step(&self) -> Result<Duration, Error> {
-        outcomes::forget_old(&mut self.stores.db.get().await?).await.map(|()| FORGET_EVERY)
+        let forgotten = outcomes::forget_old(&mut self.stores.db.get().await?, FORGOTTEN_TOGETHER).await?;
+        Ok(if forgotten == FORGOTTEN_TOGETHER { Duration::ZERO } else { FORGET_EVERY })
     }
 
     /// What the number of an accepted order says, with its event. `None`: it is not such a number.

@@ -145,13 +145,7 @@ impl Tickets {
         check_payer(event, person, party)?;
         let asked = Instant::now();
         let hold = self.seats.lend(lane, event, token.place(), party, TIME_TO_PAY).await?;
-        let sold = self.sell_held(lane, event, purchase, hold, asked).await;
-        // Nobody else's sale was in the way, and trying again soon does not help. Without an answer of the database nobody
-        // knows: then the hold stays, and a repeat finds out.
-        if matches!(sold, Err(Error::SaleRefused(_))) {
-            self.give_back(lane, event, token, party.seats()).await;
-        }
-        sold
+        self.sell_held(lane, event, purchase, hold, asked).await
     }
 
     /// Sells seats that a hold was asked for at `asked`, with this answer.
@@ -212,6 +206,12 @@ impl Tickets {
                 Some(tickets) => Ok(tickets),
                 None => Err(self.outrun(lane, event, token, party).await?),
             },
+            // Nobody else's sale was in the way, and trying again soon does not help.
+            Err(error @ Error::SaleRefused(_)) => {
+                self.give_back(lane, event, token, party.seats()).await;
+                Err(error)
+            }
+            // The database did not answer, so nobody knows: the hold stays, and a repeat finds out.
             Err(error) => Err(error),
         }
     }

@@ -29,7 +29,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 const LOOK_RARELY: Duration = Duration::from_secs(30);
 /// An order that waits longer may have missed the broker.
 const LONG: Duration = Duration::from_secs(30);
-/// The clock of its place stands still for ten minutes.
+/// The clock of its place stands still for ten minutes; this is some minutes more.
 const TOO_OLD: Duration = Duration::from_secs(900);
 
 pub struct Writer {
@@ -197,7 +197,12 @@ impl Writer {
             };
             let sold = self.tickets.sell_held(&self.lane, event, &purchase, hold, asked).await;
             let late = ends.is_some_and(|ends| ends <= Instant::now());
-            self.written(request.order, late, event.tally.heed(sold))
+            let refused = sold.as_ref().err().cloned();
+            let written = self.written(request.order, late, sold);
+            if let (Written::Ended(Why::Failed(_)), Some(error)) = (&written, refused) {
+                let _: Result<(), Error> = event.tally.heed(Err(error));
+            }
+            written
         });
         Ok(join_all(write).await)
     }

@@ -15,7 +15,7 @@ use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use crate::base::error::Error;
 use crate::base::kafka_address::KafkaAddress;
 
-/// Partitions of a topic that is made here. So many servers can share the work.
+/// Partitions of a topic that is made here. At most this many servers share the work.
 const PARTITIONS: i32 = 12;
 /// How long Kafka may take to keep a message.
 const LONGEST_SEND: Duration = Duration::from_secs(5);

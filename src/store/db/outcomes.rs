@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use diesel::prelude::*;
-use diesel::sql_types::{Array, Double, Jsonb, Nullable, Uuid as SqlUuid};
+use diesel::sql_types::{Array, BigInt, Double, Jsonb, Nullable, Uuid as SqlUuid};
 use diesel_async::RunQueryDsl;
 use serde_json::Value;
 use tracing::instrument;
@@ -81,12 +81,19 @@ pub async fn find(conn: &mut Conn, orders: &[OrderId]) -> Result<Vec<Outcome>, E
     Ok(rows.into_iter().filter_map(outcome).collect())
 }
 
-/// Deletes what is older.
+/// Deletes what is older, the oldest first, at most this many. Returns how many that were.
 #[instrument(level = "debug", skip_all)]
-pub async fn forget_old(conn: &mut Conn) -> Result<(), Error> {
-    diesel::sql_query("DELETE FROM outcomes WHERE decided_at < now() - make_interval(secs => $1)")
-        .bind::<Double, _>(KEPT.as_secs_f64())
-        .execute(conn)
-        .await?;
-    Ok(())
+pub async fn forget_old(conn: &mut Conn, most: usize) -> Result<usize, Error> {
+    let forgotten = diesel::sql_query(
+        "DELETE FROM outcomes WHERE order_id IN (
+            SELECT order_id FROM outcomes WHERE decided_at < now() - make_interval(secs => $1)
+            ORDER BY decided_at LIMIT $2
+            FOR UPDATE SKIP LOCKED
+        )",
+    )
+    .bind::<Double, _>(KEPT.as_secs_f64())
+    .bind::<BigInt, _>(i64::try_from(most).unwrap_or(i64::MAX))
+    .execute(conn)
+    .await?;
+    Ok(forgotten)
 }

@@ -48,6 +48,7 @@ keys! {
     Pending = "pending",
     Working = "working",
     Frozen = "frozen",
+    Latest = "latest",
     ;
     Ranking = "ranking",
     AsOf = "as_of",

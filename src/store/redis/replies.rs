@@ -63,7 +63,7 @@ pub struct NewBlock {
 /// How asking for an order went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accept {
-    /// So many are before it.
+    /// How many are before it.
     Accepted {
         ahead: u64,
     },

@@ -67,16 +67,16 @@ scripts! {
     SeatExpire = "3_seat_expire" [Meta Line Seats Owners HoldEnds Held] -> "EXPIRED" | "UNREADY";
     TicketSettle = "4_ticket_settle" [Meta Line Back Passes Limits Seats Owners Versions HoldEnds Held]
         -> "SETTLED" | "UNREADY";
-    OrderAccept = "4_order_accept" [Meta Line Passes Limits HoldEnds Held Requests Pending Frozen]
+    OrderAccept = "4_order_accept" [Meta Line Passes Limits HoldEnds Held Requests Pending Frozen Latest]
         -> "ACCEPTED" | "KNOWN" | "OTHER" | "NO_PASS" | "FULL" | "UNREADY";
     OrderTake = "4_order_take" [Meta Line Requests Working] -> "TAKEN" | "NONE" | "BUSY" | "UNREADY";
     OrderBegin = "4_order_begin" [Meta Line Pending Working] -> "BEGUN" | "UNREADY";
-    OrderFinish = "4_order_finish" [Meta Line Passes Limits HoldEnds Held Requests Pending Working Frozen]
+    OrderFinish = "4_order_finish" [Meta Line Passes Limits HoldEnds Held Requests Pending Working Frozen Latest]
         -> "FINISHED" | "UNREADY";
     EventRestore = "5_event_restore" [Meta Line Policy Back Passes Limits Seats Owners Versions HoldEnds Held Tmp
         Pulse0 Pulse1 Pulse2 Pulse3 Pulse4] -> "RESTORED" | "PRESENT";
     EventForget = "5_event_forget" [Meta Line Policy Back Passes Limits Seats Owners Versions HoldEnds Held Members Tmp
-        Pulse0 Pulse1 Pulse2 Pulse3 Pulse4 Requests Pending Working Frozen] -> "FORGOTTEN" | "MOVED";
+        Pulse0 Pulse1 Pulse2 Pulse3 Pulse4 Requests Pending Working Frozen Latest] -> "FORGOTTEN" | "MOVED";
     PolicySet = "policy_set" [Meta Line Policy] -> "OK" | "REFUSED" | "UNREADY";
     EventRead = "event_read" [Meta Line Policy Back Passes Limits Seats Owners Versions HoldEnds Held Frozen]
         -> "READ";

@@ -113,6 +113,10 @@ async fn a_place_has_one_order_at_a_time() {
     assert_eq!(event.accept(place, &[5, 6]).await, Accept::Accepted { ahead: 0 });
     assert_eq!(event.accept(place, &[5, 6]).await, Accept::Known(order));
     assert_eq!(event.accept(place, &[5]).await, Accept::Other(order));
+    let nobody_pays = Request { person: None, ..request(place, &[5, 6]) };
+    let freeze = Duration::from_millis(FREEZE as u64);
+    let other = event.scripts.accept(&mut event.conn(), &event.keys, &nobody_pays, freeze, 100, true).await.unwrap();
+    assert_eq!(other, Accept::Other(order), "somebody else would pay");
     assert_eq!(event.taken("a", 9).await.len(), 1);
     event.finish(&[finished(place, &[5, 6], false)]).await;
     assert_eq!(event.accept(place, &[5]).await, Accept::Accepted { ahead: 0 });
@@ -186,7 +190,30 @@ async fn a_seat_got_while_the_clock_stood_still_makes_no_stay_longer() {
 }
 
 #[tokio::test]
-async fn a_clock_stands_still_for_so_long_at_most() {
+async fn all_orders_of_a_place_stop_its_clock_no_longer_than_one_may() {
+    let event = Fixture::new().await;
+    let place = event.inside(1).await[0];
+    event.held(place, &[7]).await;
+    let (limit, hold) = (event.limit_of(place).await, event.hold_ends().await[&7]);
+    let mut now = event.now().await + 50;
+    for _ in 0..3 {
+        event.at(now).await;
+        assert_eq!(event.accept(place, &[8]).await, Accept::Accepted { ahead: 0 });
+        assert!(event.limit_of(place).await <= limit + FREEZE);
+        now += FREEZE / 2;
+        event.at(now).await;
+        event.finish(&[finished(place, &[8], false)]).await;
+    }
+    assert_eq!((event.limit_of(place).await, event.hold_ends().await[&7]), (limit + FREEZE, hold + FREEZE));
+    event.check().await;
+    event.at(limit + FREEZE).await;
+    event.accept(event.inside(1).await[0], &[9]).await;
+    let known: Vec<u32> = event.conn().zrange(event.keys.get(Key::Latest), 0, -1).await.unwrap();
+    assert!(!known.contains(&place), "when its stay is over, it is forgotten");
+}
+
+#[tokio::test]
+async fn a_clock_stands_still_for_a_limited_time() {
     let event = Fixture::with(|setup| setup.policy.active_ttl_ms = 100_000).await;
     let place = event.inside(1).await[0];
     event.held(place, &[7]).await;

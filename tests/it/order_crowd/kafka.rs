@@ -30,6 +30,15 @@ async fn orders_survive_the_death_of_redis() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn servers_start_without_kafka_and_take_orders_once_it_is_there() {
+    let mut kafka = Kafka::start().await.unwrap();
+    kafka.kill().unwrap();
+    let crowd = crowd(&kafka).await;
+    kafka.restart().await.unwrap();
+    buy_and_check(crowd).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn orders_survive_the_death_of_kafka() {
     let mut kafka = Kafka::start().await.unwrap();
     let crowd = crowd(&kafka).await;

@@ -198,6 +198,7 @@ async fn an_order_that_the_database_refuses_fails_and_holds_up_nobody() {
     let failed = app.order_of(&visitors[0], &orders[0]).await;
     assert_eq!((&failed["status"], &failed["code"]), (&"FAILED".into(), &"SERVICE_UNAVAILABLE".into()));
     assert_eq!(seats(&app.order_of(&visitors[1], &orders[1]).await), [8]);
+    assert_eq!(app.hold(&app.inside().await, 7).await.0, 200, "the seat is free for others");
     let next = app.ordered(&visitors[0], &[9]).await;
     app.write().await;
     assert_eq!(seats(&app.order_of(&visitors[0], &next).await), [9], "its buyer can buy something else");
