@@ -29,19 +29,19 @@ pub struct Side {
     name: String,
     url: String,
     tokens: PathBuf,
-    /// How long a connection waits before each request, on average.
-    pause: Duration,
+    /// Requests a second; 0: as fast as it can.
+    rate: f64,
 }
 
 impl Side {
     pub fn new(kind: &'static str, of: &str, server: &Serving, tokens: &Path) -> Self {
         let (url, tokens) = (server.url.clone(), tokens.to_owned());
-        Self { kind, name: format!("{kind}, {of}"), url, tokens, pause: Duration::ZERO }
+        Self { kind, name: format!("{kind}, {of}"), url, tokens, rate: 0.0 }
     }
 
-    /// Not as fast as it can, but about this many requests a second. They take some time of their own, so it is a bit less.
-    pub fn paced(self, rate: f64, connections: u32) -> Self {
-        Self { pause: Duration::from_secs_f64(f64::from(connections) / rate), ..self }
+    /// Not as fast as it can, but this many requests a second.
+    pub fn paced(self, rate: f64) -> Self {
+        Self { rate, ..self }
     }
 
     pub fn name(&self) -> &str {
@@ -153,7 +153,7 @@ pub async fn wrk(programs: &Programs, files: &Path, side: &Side, pressure: Press
     // An answer that takes longer than this counts as an error.
     command.args(["--timeout", "5s", "-s", GENERATOR, &side.url, "--", side.kind]);
     command.args([threads, start, count].map(|number| number.to_string())).arg(&side.tokens);
-    command.arg((side.pause.as_secs_f64() * 1000.0).to_string());
+    command.arg(side.rate.to_string());
     let text = fs::read_to_string(output("wrk", &mut command, files, Duration::from_secs(seconds + 30)).await?)?;
     let json = text.lines().rfind(|line| line.starts_with('{')).ok_or_else(|| format!("wrk said: {text}"))?;
     Ok(serde_json::from_str(json)?)

@@ -8,8 +8,8 @@ use crate::report::Target;
 use crate::seats::check_sold;
 use crate::stack::Serving;
 
-/// Each run ends when its tokens are used up.
-const LONGEST_RUN: u64 = 20;
+/// A run uses up its tokens if it is faster than this.
+const SLOWEST_RATE: u32 = 2000;
 
 impl Bench<'_> {
     pub async fn orders(&mut self) -> Outcome<()> {
@@ -37,12 +37,12 @@ impl Bench<'_> {
             let mut told = self.warm_up(&side("order")).await?.good();
             let before = Decided::all(&server, told).await?;
 
-            let pressure = Pressure { seconds: LONGEST_RUN, ..self.pressure };
+            let pressure = Pressure { seconds: u64::from(share.div_ceil(SLOWEST_RATE)), ..self.pressure };
             let run = self.load(&side("buy"), pressure, Tokens::Once(warm, share)).await?;
             at_once.add(&run);
             let bought = run.good();
 
-            let paced = side("order").paced(run.rate(), pressure.connections);
+            let paced = side("order").paced(run.rate());
             let run = self.load(&paced, pressure, Tokens::Once(warm + share, share)).await?;
             told += run.good();
             let decided = Decided::all(&server, told).await?.since(&before);

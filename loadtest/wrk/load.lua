@@ -1,13 +1,13 @@
 -- The one request generator of `make bench`: both sides of every ratio are driven by it.
 --
---   wrk -s load.lua URL -- KIND THREADS START COUNT TOKENS PAUSE
+--   wrk -s load.lua URL -- KIND THREADS START COUNT TOKENS RATE
 --
 -- KIND     ceiling, poll, enter, mixed (9 polls, then 1 entry), seats, hold, buy or order (buy, and write it later)
 -- THREADS  as many as wrk has: each takes its own part of the tokens
 -- START    where in the file of tokens to begin
 -- COUNT    hold, buy and order: this many tokens from START on, each used once; token n of the file takes seat n
 -- TOKENS   file of tokens, one a line
--- PAUSE    a connection waits this many ms before each request on average; 0: not at all
+-- RATE     requests a second, of all threads; 0: each connection asks again as soon as it was answered
 --
 -- Each request is put together in the same way, with a token in it, whether the route needs one or not: the generator
 -- costs the same for all. Prints one line of JSON at the end.
@@ -111,10 +111,16 @@ function init(args)
   tokens = read(args[5])
   count = #tokens / LINE
   assert(count >= share and count == math.floor(count), args[5] .. " is no file of tokens")
-  local pause = tonumber(args[6])
-  if pause > 0 then
-    -- wrk looks for this function. Its milliseconds are whole.
-    delay = function() return math.floor(math.random() * 2 * pause + 0.5) end
+  local rate = tonumber(args[6])
+  if rate > 0 then
+    -- Before each request wrk calls this function, and waits for as many ms as it returns. They are whole ones, so they are
+    -- rounded up or down by chance. A thread that is late makes up for no more than 50 ms.
+    local due = clock()
+    delay = function()
+      local now = clock()
+      due = math.max(due + share / rate, now - 0.05)
+      return math.max(0, math.floor((due - now) * 1000 + math.random()))
+    end
   end
   if kind == "hold" or kind == "buy" or kind == "order" then
     request = once(kind, share, start, most)
