@@ -102,8 +102,8 @@ impl Decided {
     fn quantile(&self, share: f64) -> f64 {
         let wanted = self.count() * share;
         let (mut low, mut below) = (0.0, 0.0);
-        for (within, count) in &self.0 {
-            if *count >= wanted && within.is_finite() {
+        for (within, count) in self.0.iter().filter(|(within, _)| within.is_finite()) {
+            if *count >= wanted {
                 return low + (within - low) * (wanted - below) / (count - below).max(1.0);
             }
             (low, below) = (*within, *count);
