@@ -76,10 +76,14 @@ impl Tally {
     /// Counts a refusal, and passes the outcome on.
     pub fn heed<T>(&self, outcome: Result<T, Error>) -> Result<T, Error> {
         if let Err(error) = &outcome {
-            let (_, code, _) = error.public();
-            self.add(Count::Refused, code, 1);
+            self.refused(error);
         }
         outcome
+    }
+
+    pub fn refused(&self, error: &Error) {
+        let (_, code, _) = error.public();
+        self.add(Count::Refused, code, 1);
     }
 
     /// Notes whether changes wait to be settled because that failed.

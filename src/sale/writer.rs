@@ -200,7 +200,7 @@ impl Writer {
             let refused = sold.as_ref().err().cloned();
             let written = self.written(request.order, late, sold);
             if let (Written::Ended(Why::Failed(_)), Some(error)) = (&written, refused) {
-                let _: Result<(), Error> = event.tally.heed(Err(error));
+                event.tally.refused(&error);
             }
             written
         });

@@ -1,8 +1,13 @@
-//! JSON answers and who may keep them.
+//! JSON answers and streams, and who may keep them.
 
+use actix_web::http::Method;
 use actix_web::http::header::{CACHE_CONTROL, EntityTag, Header, HeaderName, HeaderValue, IfNoneMatch};
 use actix_web::{HttpRequest, HttpResponse};
+use bytes::Bytes;
+use futures_util::Stream;
 use serde::Serialize;
+
+use crate::base::error::Error;
 
 /// A list that is short enough for one answer.
 #[derive(Debug, Serialize)]
@@ -25,6 +30,19 @@ pub fn public<T: serde::Serialize>(body: &T) -> HttpResponse {
 
 pub fn no_content() -> HttpResponse {
     HttpResponse::NoContent().insert_header(PRIVATE).finish()
+}
+
+/// Server-sent events for this caller alone.
+pub fn event_stream<S>(request: &HttpRequest, open: impl FnOnce() -> S) -> HttpResponse
+where
+    S: Stream<Item = Result<Bytes, Error>> + 'static,
+{
+    let mut response = HttpResponse::Ok();
+    response.content_type("text/event-stream").insert_header(PRIVATE);
+    // Proxies that buffer would hold back the good news.
+    response.insert_header(("X-Accel-Buffering", "no"));
+    // A client that asks for the head alone would wait for the end of a stream.
+    if request.method() == Method::HEAD { response.finish() } else { response.streaming(open()) }
 }
 
 fn json<T: serde::Serialize>(body: &T, cache: &'static str) -> HttpResponse {

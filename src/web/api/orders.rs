@@ -1,13 +1,11 @@
 //! `/orders`: every purchase, also one that is not written yet.
 
-use actix_web::http::Method;
-use actix_web::http::header::CACHE_CONTROL;
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 
 use crate::base::error::Error;
 use crate::base::ids::OrderId;
-use crate::web::answer::private;
+use crate::web::answer::{event_stream, private};
 use crate::web::extract::{OrderBuyer, Part, StreamSlot};
 use crate::web::order_push;
 use crate::web::site::Worker;
@@ -37,15 +35,5 @@ pub async fn events(
     request: HttpRequest,
 ) -> Result<HttpResponse, Error> {
     let first = worker.site.orders.find(&buyer, order).await?;
-    let mut response = HttpResponse::Ok();
-    response
-        .content_type("text/event-stream")
-        .insert_header((CACHE_CONTROL, "no-store"))
-        // Proxies that buffer would hold back the good news.
-        .insert_header(("X-Accel-Buffering", "no"));
-    // A client that asks for the head alone would wait for the end of a stream.
-    if request.method() == Method::HEAD {
-        return Ok(response.finish());
-    }
-    Ok(response.streaming(order_push::stream(worker.site.clone(), buyer, order, first, slot)))
+    Ok(event_stream(&request, || order_push::stream(worker.site.clone(), buyer, order, first, slot)))
 }

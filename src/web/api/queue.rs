@@ -1,12 +1,10 @@
 //! `/queues/tokens`: stage 1.
 
-use actix_web::http::Method;
-use actix_web::http::header::CACHE_CONTROL;
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 
 use crate::base::error::Error;
-use crate::web::answer::{no_content, private};
+use crate::web::answer::{event_stream, no_content, private};
 use crate::web::extract::{About, MayEnter, MaybePerson, PathToken, StreamSlot};
 use crate::web::push;
 use crate::web::site::Worker;
@@ -37,15 +35,5 @@ pub async fn events(
     request: HttpRequest,
 ) -> Result<HttpResponse, Error> {
     let first = worker.site.line.status(&event, token).await?;
-    let mut response = HttpResponse::Ok();
-    response
-        .content_type("text/event-stream")
-        .insert_header((CACHE_CONTROL, "no-store"))
-        // Proxies that buffer would hold back the good news.
-        .insert_header(("X-Accel-Buffering", "no"));
-    // A client that asks for the head alone would wait for the end of a stream.
-    if request.method() == Method::HEAD {
-        return Ok(response.finish());
-    }
-    Ok(response.streaming(push::stream(worker.site.clone(), event, token, first, slot)))
+    Ok(event_stream(&request, || push::stream(worker.site.clone(), event, token, first, slot)))
 }
