@@ -22,8 +22,9 @@ use crate::store::Stores;
 use crate::store::kafka::{Kafka, Received, Receiver, Shares};
 use crate::store::redis::scripts::{Take, Taken};
 
-/// Orders that a server keeps in memory. The rest waits in Kafka.
-const MOST_IN_MEMORY: usize = 20_000;
+/// Orders that a server keeps in memory, some 50 MB at most. The rest waits in Kafka. Partitions are shared by all events, so
+/// this is more than may wait for one event: if that one cannot be written, the others still come through.
+const MOST_IN_MEMORY: usize = 250_000;
 /// An order that may have missed Kafka is sent once more, by each server at most this often.
 const AGAIN_EVERY: Duration = Duration::from_secs(60);
 const AFTER_FAILURE: Duration = Duration::from_millis(500);

@@ -243,24 +243,30 @@ impl Scripts {
         at_least_ms: u64,
         parties: &[(Place, &[SeatNumber])],
     ) -> Result<Vec<Hold>, Error> {
-        let (Some(source), Some((_, script))) =
+        let (Some(source), Some((text, script))) =
             (SOURCES.get(Verb::SeatHold as usize), self.scripts.get(Verb::SeatHold as usize))
         else {
             return Err(Error::internal("a verb without a script"));
         };
-        let mut pipe = redis::pipe();
-        for (place, seats) in parties {
-            let call = pipe.cmd("EVALSHA").arg(script.get_hash()).arg(source.keys.len());
-            for key in source.keys {
-                call.arg(keys.get(*key));
+        let calls = |with_text: bool| {
+            let mut pipe = redis::pipe();
+            for (at, (place, seats)) in parties.iter().enumerate() {
+                let call = match (with_text, at) {
+                    (true, 0) => pipe.cmd("EVAL").arg(text),
+                    _ => pipe.cmd("EVALSHA").arg(script.get_hash()),
+                };
+                call.arg(source.keys.len());
+                for key in source.keys {
+                    call.arg(keys.get(*key));
+                }
+                call.arg(place.0).arg(at_least_ms).arg(numbers(seats));
             }
-            call.arg(place.0).arg(at_least_ms).arg(numbers(seats));
-        }
-        let mut outcome: Result<Vec<Vec<Value>>, _> = pipe.query_async(conn).await;
+            pipe
+        };
+        let mut outcome: Result<Vec<Vec<Value>>, _> = calls(false).query_async(conn).await;
         if outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)) {
-            // None of them ran.
-            script.load_async(conn).await?;
-            outcome = pipe.query_async(conn).await;
+            // None of them ran. The text in the first call teaches this server the script for the others.
+            outcome = calls(true).query_async(conn).await;
         }
         let held = |values: Vec<Value>| {
             let reply = Reply { values, script: source.name };
@@ -328,14 +334,29 @@ impl Scripts {
     ) -> Result<Take, Error> {
         let lease_ms = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
         let reply = self.call(conn, Verb::OrderTake, keys, |call| call.arg(writer).arg(lease_ms).arg(most)).await?;
-        let taken = |at: usize| {
+        let request = |at: usize| {
             let (seats, buyer) = (Request::parse_seats(reply.text(at + 3)?), Request::parse_buyer(reply.text(at + 4)?));
             let (Some(seats), Some(person)) = (seats, buyer) else { return Err(reply.unknown()) };
-            let request = Request { order: reply.parsed(at + 1)?, place: Place(reply.parsed(at + 2)?), seats, person };
-            Ok(Taken { entry: Some(reply.text(at)?.to_owned()), request })
+            Ok(Request { order: reply.parsed(at + 1)?, place: Place(reply.parsed(at + 2)?), seats, person })
         };
         Ok(match reply.word() {
-            "TAKEN" => Take::Taken((1..reply.values.len()).step_by(5).map(taken).collect::<Result<_, Error>>()?),
+            "TAKEN" => {
+                let mut taken = Vec::new();
+                for at in (1..reply.values.len()).step_by(5) {
+                    let entry = reply.text(at)?.to_owned();
+                    match request(at) {
+                        Ok(request) => taken.push(Taken { entry: Some(entry), request }),
+                        Err(error) => {
+                            tracing::error!(%entry, %error, "an entry of the stream is no order, left out");
+                            let (requests, working) = (keys.get(Key::Requests), keys.get(Key::Working));
+                            let mut gone = redis::pipe();
+                            gone.cmd("XDEL").arg(requests).arg(entry).srem(working, reply.text(at + 1)?);
+                            gone.exec_async(conn).await?;
+                        }
+                    }
+                }
+                Take::Taken(taken)
+            }
             "NONE" => Take::None,
             "BUSY" => Take::Busy { left: Duration::from_millis(reply.number(1)?) },
             _ => return Err(reply.unknown()),

@@ -308,6 +308,24 @@ async fn an_order_for_another_broker_is_pending_and_not_in_the_stream() {
 }
 
 #[tokio::test]
+async fn an_entry_that_is_no_order_stops_no_other() {
+    let event = Fixture::new().await;
+    let [first, second] = event.inside(2).await[..] else { panic!() };
+    event.accept(first, &[1]).await;
+    let mut add = redis::cmd("XADD");
+    add.arg(event.keys.get(Key::Requests)).arg("*");
+    add.arg(["order", "17", "place", "x", "seats", "1;2", "buyer", "?"].as_slice());
+    let _: String = add.query_async(&mut event.conn()).await.unwrap();
+    event.accept(second, &[2]).await;
+    let orders = |taken: Vec<Taken>| taken.into_iter().map(|one| one.request).collect::<Vec<_>>();
+    let both = [request(first, &[1]), request(second, &[2])];
+    assert_eq!(orders(event.taken("a", 10).await), both);
+    assert_eq!(orders(event.taken("a", 10).await), both, "it is left out for good");
+    event.finish(&[finished(first, &[1], true), finished(second, &[2], true)]).await;
+    event.nothing_is_pending().await;
+}
+
+#[tokio::test]
 async fn holds_in_turn_are_given_in_that_order() {
     let event = Fixture::new().await;
     let visitors = event.inside(20).await;
