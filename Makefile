@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help run test test-quick test-long test-cluster test-kafka check deny fmt migrate bench bench-quick estimates chaos up down up-stores stop clean
+.PHONY: help run test test-quick test-long test-cluster test-kafka check deny fmt migrate bench bench-quick estimates lab loadtest chaos up down up-stores stop clean
 
 # rustup puts cargo there, and not every shell has it on its PATH.
 export PATH := $(PATH):$(HOME)/.cargo/bin
@@ -49,6 +49,12 @@ bench-quick: ## the same in under two minutes, less certain
 estimates: ## let simulated crowds wait, and judge the waiting times they are told (docs/WAITING.md)
 	@cargo run --profile fast --example estimate -- --write docs/WAITING.md $(ARGS)
 
+lab: ## every known way to sell a seat to one of many, with its cost and its bug (docs/LOCKING.md); ARGS=--help for more
+	@scripts/lab $(ARGS)
+
+loadtest: ## load a private server with k6 and 10,000 open streams; ARGS='full-flow streams' chooses some
+	@scripts/loadtest $(ARGS)
+
 chaos: ## sell while everything goes wrong, for a minute; ARGS='--seed 7 --seconds 120', ARGS=--help for more
 	@scripts/chaos $(ARGS)
 
@@ -84,9 +90,9 @@ up-stores: ## start all these containers but the server, for a server that you r
 	@echo 'Then "make run" starts it, and "make down" stops the rest and keeps the data.'
 
 stop: ## stop private PostgreSQL and Redis servers that were left running
-	@scripts/services stop run test bench chaos
+	@scripts/services stop run test bench chaos loadtest
 
 clean: ## stop them, and delete their data and everything built
-	@scripts/services clean run test bench chaos
+	@scripts/services clean run test bench chaos loadtest
 	rm -rf .services
 	cargo clean

@@ -24,5 +24,8 @@ pub mod house;
 /// HTTP: the API, the pages, push streams, limits.
 pub mod web;
 
+/// The locking lab: other ways to sell and to wait, for comparison. Only its command uses it.
+pub mod lab;
+
 /// Configuration, start, loops, stop, commands.
 pub mod server;

@@ -1,4 +1,4 @@
-//! What `zticket` does: serve, migrate, set up concerts, audit and repair, fill a line.
+//! What `zticket` does: serve, migrate, set up concerts, audit and repair, run the lab, fill a line.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,6 +9,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::base::error::Error;
 use crate::house::operators::{self, Role};
 use crate::house::setup::{self, ConcertPlan};
+use crate::lab::command::{self as lab, Lab};
 use crate::server::config::Config;
 use crate::server::fill::{self, Fill};
 use crate::server::repair::{self, Audit};
@@ -37,6 +38,8 @@ pub enum Command {
     /// Add, list or remove the operators of the console and the admin API
     #[command(subcommand)]
     Operator(OperatorCommand),
+    /// For the curious: run every known way to sell one seat to one of many, and compare
+    Lab(Lab),
     /// For developers: fill a line fast, print tokens from it, and exit
     Fill(Fill),
 }
@@ -71,6 +74,10 @@ impl Command {
                 repair::after_restore(&config, std::io::stdout()).await.map_err(|error| error.to_string())
             }
             Self::Operator(command) => operator(&config, command).await.map_err(|error| error.to_string()),
+            Self::Lab(lab) => {
+                let (database, connections, redis) = (&config.database_url, config.db_connections, &config.redis_url);
+                lab::run(&lab, database, connections, redis, std::io::stdout()).await.map_err(|error| error.to_string())
+            }
             Self::Fill(fill) => fill::run(&config, &fill, std::io::stdout()).await.map_err(|error| error.to_string()),
         }
     }

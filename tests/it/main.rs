@@ -15,6 +15,7 @@ mod estimate;
 mod failures;
 mod flow;
 mod http;
+mod lab;
 mod large;
 mod layers;
 mod lua;

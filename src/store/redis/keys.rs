@@ -74,6 +74,17 @@ impl Keys {
         Self { first: Key::Ranking, names }
     }
 
+    /// Of the event that the lab makes for itself.
+    pub fn lab() -> Self {
+        let names = Key::ALL.iter().map(|key| format!("{SHAPE}:{{lab}}:{}", key.name())).collect();
+        Self { first: Key::Meta, names }
+    }
+
+    /// Their names.
+    pub fn all(&self) -> &[String] {
+        &self.names
+    }
+
     pub fn get(&self, key: Key) -> &str {
         // The constructors make one for each variant from the first on, in order.
         (key as usize).checked_sub(self.first as usize).and_then(|at| self.names.get(at)).map_or("", String::as_str)
