@@ -5,50 +5,40 @@
 //   k6 run -e BASE_URL=http://127.0.0.1:8080 -e USERS=200 -e EVENT=1 loadtest/k6/full-flow.js
 //
 // The seats of the event must be free of charge. All visitors share one address: start the server with its limits off
-// (ZTICKET_LIMIT_ENTER_PER_SECOND=0 and so on), or it refuses them.
+// (ZTICKET_LIMIT_ENTER_PER_SECOND=0 and so on), or it refuses them. "make loadtest" does all that.
 
 import http from 'k6/http';
-import { check, sleep } from 'k6';
+import { check } from 'k6';
 import { Counter, Trend } from 'k6/metrics';
+import {
+  BASE, as, join, number, options as withSteps, patiently, seatsLeft, seatsLeftInTheEnd, summary, verdict, waitInLine,
+} from './lib.js';
 
-const BASE = (__ENV.BASE_URL || 'http://127.0.0.1:8080').replace(/\/$/, '');
-const USERS = Number(__ENV.USERS || 100);
+const USERS = number('USERS', 100);
 const EVENT = __ENV.EVENT || '1';
-const API = `${BASE}/api/events/${EVENT}`;
-// How often a visitor tries another seat when somebody else was quicker, and how often they repeat after a 503.
+// How often a visitor tries another seat when somebody else was quicker.
 const TRIES = 10;
 
 const bought = new Counter('purchase_success');
 const failed = new Counter('purchase_fail');
 const waited = new Trend('queue_wait_time', true);
+const gone = new Counter('seats_sold');
 
-export const options = {
-  scenarios: {
-    visitors: {
-      executor: 'per-vu-iterations',
-      vus: USERS,
-      iterations: 1,
-      maxDuration: __ENV.MAX_DURATION || '10m',
-    },
-  },
-  thresholds: {
-    // Everybody is either sold a ticket or told that nothing is left.
-    checks: ['rate>0.99'],
-    'http_req_duration{kind:poll}': ['p(99)<1000'],
-  },
-  summaryTrendStats: ['avg', 'med', 'p(95)', 'p(99)', 'p(99.9)', 'max'],
+const visitors = {
+  executor: 'per-vu-iterations',
+  vus: USERS,
+  iterations: 1,
+  maxDuration: __ENV.MAX_DURATION || '10m',
 };
+export const options = withSteps({ visitors }, { join: 2000, poll: 1000, seats: 2000, buy: 2000 });
+options.thresholds.purchase_fail = ['count==0'];
 
 export function setup() {
-  const seats = http.get(`${API}/seats/available-count`);
-  if (seats.status !== 200) {
-    throw new Error(`${API} answers ${seats.status}: ${seats.body}`);
-  }
-  return { available: seats.json('count') };
+  return { seats: seatsLeft(EVENT) };
 }
 
 export default function () {
-  const joined = patiently(() => http.post(`${API}/queues/tokens`, null, tags('join')));
+  const joined = join(EVENT);
   if (joined.status === 409 && joined.json('code') === 'SOLD_OUT') {
     return;
   }
@@ -58,35 +48,31 @@ export default function () {
   }
   const began = Date.now();
   const token = joined.json('uuid');
-  let status = joined.json();
-  while (status.status === 'WAITING') {
-    sleep(status.pollAfterMs / 1000);
-    const poll = patiently(() => http.get(`${BASE}/api/queues/tokens/${token}`, tags('poll')));
-    if (!check(poll, { 'keeps the place': (answer) => answer.status === 200 })) {
-      failed.add(1);
-      return;
-    }
-    status = poll.json();
+  const status = waitInLine(joined.json());
+  if (!check(status, { 'kept the place': (last) => last !== null })) {
+    failed.add(1);
+  } else if (status.status !== 'SOLD_OUT') {
+    waited.add(Date.now() - began);
+    buy(token);
   }
-  if (status.status === 'SOLD_OUT') {
-    return;
-  }
-  waited.add(Date.now() - began);
-  buy(token);
 }
 
 function buy(token) {
   for (let tries = 0; tries < TRIES; tries += 1) {
-    const map = patiently(() => http.get(`${API}/seats`, tags('seats', token)));
-    const free = map.status === 200 ? map.json().filter((seat) => seat.status === 'available') : [];
-    if (free.length === 0) {
+    const map = patiently(() => http.get(`${BASE}/api/events/${EVENT}/seats`, as('seats', { token })));
+    if (map.status !== 200) {
       break;
     }
-    const seat = free[Math.floor(Math.random() * free.length)].seatNumber;
-    const body = JSON.stringify({ seatNumber: seat });
-    const sold = patiently(() => http.post(`${API}/tickets`, body, tags('buy', token)));
+    const free = map.json().filter((seat) => seat.status === 'available');
+    if (free.length === 0) {
+      // Everything is held or sold, and that is no failure.
+      return;
+    }
+    const seatNumber = free[Math.floor(Math.random() * free.length)].seatNumber;
+    const body = JSON.stringify({ seatNumber });
+    const sold = patiently(() => http.post(`${BASE}/api/events/${EVENT}/tickets`, body, as('buy', { token })));
     if (sold.status === 200) {
-      check(sold, { 'got the seat': (answer) => answer.json('seatNumber') === seat });
+      check(sold, { 'got the seat': (answer) => answer.json('seatNumber') === seatNumber });
       bought.add(1);
       return;
     }
@@ -98,27 +84,17 @@ function buy(token) {
   failed.add(1);
 }
 
-/** Repeats a request that the server could not answer yet. Buying and polling can be repeated; a second join would only
- * take a second place. */
-function patiently(send) {
-  let answer = send();
-  for (let tries = 0; answer.status === 503 && tries < TRIES; tries += 1) {
-    sleep(Number(answer.headers['Retry-After'] || 1));
-    answer = send();
-  }
-  return answer;
-}
-
-/** A name for the request in the summary, and the token in its header. */
-function tags(kind, token) {
-  const headers = { 'Content-Type': 'application/json' };
-  if (token) {
-    headers['X-Queue-Token'] = token;
-  }
-  return { headers, tags: { kind, name: kind } };
-}
-
 export function teardown(before) {
-  const left = http.get(`${API}/seats/available-count`).json('count');
-  console.log(`seats sold or held: ${before.available - left}; compare with purchase_success`);
+  gone.add(before.seats - seatsLeftInTheEnd(EVENT));
+  failed.add(0);
 }
+
+export const handleSummary = summary('Full flow: join, wait, look, buy', (data, count) => {
+  const wait = data.metrics.queue_wait_time;
+  const ms = (name) => (wait ? `${Math.round(wait.values[name])} ms` : '-');
+  return [
+    `waited in the line: p50 ${ms('med')}, p99 ${ms('p(99)')}`,
+    `purchases: ${count('purchase_success')} successes, ${count('purchase_fail')} failures; seats sold: ${count('seats_sold')}`,
+    verdict(count('purchase_success'), count('seats_sold')),
+  ];
+});

@@ -106,15 +106,17 @@ pub async fn run(
     mut out: impl Write,
 ) -> Result<(), Failure> {
     let ground = Arc::new(Ground::new(database_url, connections, redis_url).await?);
-    let report = tokio::select! {
-        report = examine(lab, &ground, connections) => report,
+    let mut report = Report::default();
+    let examined = tokio::select! {
+        examined = examine(lab, &ground, connections, &mut report) => examined,
         _ = tokio::signal::ctrl_c() => Err(Failure::Wrong("interrupted".to_owned())),
     };
     let removed = ground.remove().await;
-    let report = report?;
-    removed?;
+    // What was found out until then is told in any case.
     write!(out, "{}", report.text())?;
     out.flush()?;
+    examined?;
+    removed?;
     if let Some(file) = &lab.html {
         std::fs::write(file, page(&report).into_string())?;
     }
@@ -124,9 +126,8 @@ pub async fn run(
     }
 }
 
-async fn examine(lab: &Lab, ground: &Arc<Ground>, connections: usize) -> Result<Report, Failure> {
+async fn examine(lab: &Lab, ground: &Arc<Ground>, connections: usize, report: &mut Report) -> Result<(), Failure> {
     let wanted = |part: Part| lab.only.is_empty() || lab.only.contains(&part);
-    let mut report = Report::default();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     report.setting = format!("{cores} cores, {connections} database connections.");
     for (part, subject) in [(Part::Seats, Subject::Seats(lab.seats)), (Part::Balance, Subject::Balance)] {
@@ -160,7 +161,7 @@ async fn examine(lab: &Lab, ground: &Arc<Ground>, connections: usize) -> Result<
             report.lines.push((line.about(), measured));
         }
     }
-    Ok(report)
+    Ok(())
 }
 
 /// How far a race is: a bar in a terminal, a line in a file.

@@ -19,6 +19,14 @@ pub struct Measured {
     pub polls_a_second: f64,
     pub entries_a_second: f64,
     pub bytes_a_person: f64,
+    /// Requests that failed, most of them because no connection to the database came free in time.
+    pub failed: u64,
+}
+
+/// What people got done, and how often they failed.
+struct Done {
+    a_second: f64,
+    failed: u64,
 }
 
 pub async fn measure(
@@ -35,15 +43,21 @@ pub async fn measure(
         }
     }
     let bytes_a_person = line.bytes(ground).await? as f64 / f64::from(people);
-    let polls_a_second = each(ground, line, time, move |ground, line, number| async move {
+    let polls = each(ground, line, time, move |ground, line, number| async move {
         // A large odd step visits all places in no order that a cache could like.
         let place = 1 + number.wrapping_mul(2_654_435_761) % u64::from(people);
         line.poll(&ground, place).await
     })
     .await?;
-    let entries_a_second = each(ground, line, time, |ground, line, _| async move { line.enter(&ground).await }).await?;
+    let entries = each(ground, line, time, |ground, line, _| async move { line.enter(&ground).await }).await?;
     line.finish(ground).await?;
-    Ok(Measured { people, polls_a_second, entries_a_second, bytes_a_person })
+    Ok(Measured {
+        people,
+        polls_a_second: polls.a_second,
+        entries_a_second: entries.a_second,
+        bytes_a_person,
+        failed: polls.failed + entries.failed,
+    })
 }
 
 /// How often a second people can do this, each again and again with numbers of their own.
@@ -52,7 +66,7 @@ async fn each<F>(
     line: &Arc<dyn Line>,
     time: Duration,
     act: impl Fn(Arc<Ground>, Arc<dyn Line>, u64) -> F + Copy + Send + 'static,
-) -> Result<f64, Fault>
+) -> Result<Done, Fault>
 where
     F: Future<Output = Result<u64, Fault>> + Send,
 {
@@ -61,19 +75,25 @@ where
     for person in 0..AT_ONCE {
         let (ground, line) = (ground.clone(), line.clone());
         crowd.spawn(async move {
-            let mut acts = 0;
+            let (mut acts, mut failed) = (0, 0);
             while started.elapsed() < time {
-                act(ground.clone(), line.clone(), person + acts * AT_ONCE).await?;
-                acts += 1;
+                let done = act(ground.clone(), line.clone(), person + (acts + failed) * AT_ONCE).await;
+                if done.is_ok() {
+                    acts += 1
+                } else {
+                    failed += 1
+                }
                 // What never waits would keep its thread to itself.
                 tokio::task::coop::consume_budget().await;
             }
-            Ok::<_, Fault>(acts)
+            (acts, failed)
         });
     }
-    let mut acts = 0;
+    let (mut acts, mut failed) = (0, 0);
     while let Some(one) = crowd.join_next().await {
-        acts += one.map_err(Error::internal)??;
+        let (more, failures) = one.map_err(Error::internal)?;
+        acts += more;
+        failed += failures;
     }
-    Ok(acts as f64 / started.elapsed().as_secs_f64())
+    Ok(Done { a_second: acts as f64 / started.elapsed().as_secs_f64(), failed })
 }

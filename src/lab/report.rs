@@ -37,7 +37,7 @@ pub struct Row {
 
 const RACE: [&str; 11] =
     ["strategy", "sold", "rows", "refused", "busy", "errors", "wall", "p50", "p99", "connection p50", "connection p99"];
-const LINE: [&str; 5] = ["line", "people", "bytes a person", "polls/s", "entries/s"];
+const LINE: [&str; 6] = ["line", "people", "bytes a person", "polls/s", "entries/s", "failed"];
 
 impl Report {
     /// One for each crowd, then the lines.
@@ -171,8 +171,8 @@ fn line_row(about: About, measured: &Measured) -> Row {
         bytes if bytes < 10.0 => format!("{bytes:.2}"),
         bytes => format!("{bytes:.0}"),
     };
-    let cells =
-        vec![grouped(measured.people.into()), bytes, rate(measured.polls_a_second), rate(measured.entries_a_second)];
+    let (polls, entries) = (rate(measured.polls_a_second), rate(measured.entries_a_second));
+    let cells = vec![grouped(measured.people.into()), bytes, polls, entries, grouped(measured.failed)];
     let bar = Some((measured.polls_a_second, format!("{} polls/s", rate(measured.polls_a_second))));
     Row { about, cells, broken: false, surprise: false, bar }
 }

@@ -47,8 +47,16 @@ impl Item {
 
 /// Read, decide, write. Right only if nobody else is at the item until the commit.
 pub async fn read_and_write(conn: &mut Conn, ask: Ask) -> Result<Answer, DbError> {
+    read_wait_write(conn, ask, Duration::ZERO).await
+}
+
+/// The same with a pause before the write, in which what was read may become untrue.
+pub async fn read_wait_write(conn: &mut Conn, ask: Ask, pause: Duration) -> Result<Answer, DbError> {
     let item = read(conn, ask.item).await?;
     let Some(after) = item.after(ask.by) else { return Ok(Answer::Refused) };
+    if !pause.is_zero() {
+        tokio::time::sleep(pause).await;
+    }
     write(conn, ask.item, after).await?;
     note(conn, ask).await?;
     Ok(Answer::Done)

@@ -5,7 +5,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use crate::lab::ground::{Fault, Ground};
-use crate::lab::steps::{Answer, Ask, PAUSE, note, read, write};
+use crate::lab::steps::{Answer, Ask, PAUSE, read_wait_write};
 use crate::lab::way::{About, Way};
 
 pub struct NoLock;
@@ -28,16 +28,8 @@ impl Way for NoLock {
     fn change<'a>(&'a self, ground: &'a Ground, ask: Ask) -> BoxFuture<'a, Result<Answer, Fault>> {
         async move {
             let mut conn = ground.connection().await?;
-            conn.transaction(async |conn| {
-                let item = read(conn, ask.item).await?;
-                let Some(after) = item.after(ask.by) else { return Ok(Answer::Refused) };
-                // The bug: what was read may no longer be true.
-                tokio::time::sleep(PAUSE).await;
-                write(conn, ask.item, after).await?;
-                note(conn, ask).await?;
-                Ok(Answer::Done)
-            })
-            .await
+            // The bug: when it is written, what was read may no longer be true.
+            conn.transaction(async |conn| Ok(read_wait_write(conn, ask, PAUSE).await?)).await
         }
         .boxed()
     }

@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 
 use crate::lab::ground::{Fault, Ground};
 use crate::lab::lock::Lock;
-use crate::lab::steps::{Answer, Ask, PAUSE, note, read, write};
+use crate::lab::steps::{Answer, Ask, PAUSE, read_wait_write};
 use crate::lab::way::{About, Way};
 
 /// Shorter than the work.
@@ -36,16 +36,8 @@ impl Way for RedisLockLease {
             let Some(lock) = Lock::take(ground, ask.item, LEASE).await? else { return Ok(Answer::Busy) };
             let outcome = async {
                 let mut conn = ground.connection().await?;
-                conn.transaction(async |conn| {
-                    let item = read(conn, ask.item).await?;
-                    let Some(after) = item.after(ask.by) else { return Ok(Answer::Refused) };
-                    // The bug: slow work, and the lease runs out.
-                    tokio::time::sleep(PAUSE).await;
-                    write(conn, ask.item, after).await?;
-                    note(conn, ask).await?;
-                    Ok(Answer::Done)
-                })
-                .await
+                // The bug: slow work, and the lease runs out.
+                conn.transaction(async |conn| Ok(read_wait_write(conn, ask, PAUSE).await?)).await
             }
             .await;
             lock.release().await?;
