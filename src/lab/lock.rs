@@ -12,9 +12,9 @@ use crate::store::redis::links::Link;
 
 /// How long a buyer waits for the lock.
 const LONGEST_WAIT: Duration = Duration::from_secs(3);
-/// Buyers ask again and again. Those who have waited longer ask less often.
-const SOONEST: Duration = Duration::from_millis(1);
-const LATEST: Duration = Duration::from_millis(20);
+/// Buyers ask again and again, after up to this many ms. Those who have waited longer ask less often.
+const FIRST_PAUSE: u32 = 10;
+const LAST_PAUSE: u32 = 40;
 
 /// Only the owner may unlock: after the lease, the lock may be somebody else's.
 static UNLOCK: LazyLock<Script> = LazyLock::new(|| {
@@ -37,15 +37,21 @@ impl Lock {
     /// Waits for the lock of an item, within a limit. `None`: others had it all the time.
     pub async fn take(ground: &Ground, item: i32, lease: Duration) -> Result<Option<Self>, Fault> {
         let lease_ms = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
-        let (key, token) = (format!("zt1:{{lab}}:lab:lock:{item}"), Uuid::now_v7().to_string());
-        let mut lock = Self { link: ground.link.clone(), key, token, lease_ms };
-        let (asked, mut pause) = (Instant::now(), SOONEST);
-        while asked.elapsed() < LONGEST_WAIT {
+        let (key, token) = (format!("zt1:{{lab}}:lab:lock:{item}"), Uuid::now_v7());
+        let mut lock = Self { link: ground.link.clone(), key, token: token.to_string(), lease_ms };
+        // The token ends with random bits: buyers who came together do not ask again together.
+        let dice = token.as_u64_pair().1;
+        let asked = Instant::now();
+        for tried in 1.. {
             if lock.try_once().await? {
                 return Ok(Some(lock));
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LATEST);
+            if asked.elapsed() > LONGEST_WAIT {
+                break;
+            }
+            let most = (FIRST_PAUSE + tried).min(LAST_PAUSE);
+            let pause = 1 + dice.rotate_left(tried * 7) % u64::from(most);
+            tokio::time::sleep(Duration::from_millis(pause)).await;
         }
         Ok(None)
     }

@@ -6,14 +6,14 @@ use crate::lab::report::{Report, Row, Table};
 
 const STYLE: &str = "
 :root { color-scheme: light dark; --bar: #2563eb; --bad: #c2410c; --line: #8884; }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; word-break: keep-all; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 80rem; margin: 2rem auto; padding: 0 1rem; word-break: keep-all; }
 h1 { line-height: 1.2; } h2 { margin-top: 3rem; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9rem; }
 th, td { padding: .3rem .6rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; }
+th:first-child, td:first-child { text-align: left; white-space: normal; min-width: 9rem; }
 tr.broken td:first-child { color: var(--bad); font-weight: 600; }
-svg { display: block; width: 100%; height: auto; margin: 1rem 0; font: 13px system-ui, sans-serif; }
+svg { display: block; width: 100%; min-width: 44rem; height: auto; margin: 1rem 0; font: 13px system-ui, sans-serif; }
 svg text { fill: currentColor; } svg rect { fill: var(--bar); } svg .broken rect { fill: var(--bad); }
 dt { font-weight: 600; margin-top: 1rem; } dd { margin: .2rem 0 0; }
 dd[lang=ko] { color: color-mix(in srgb, currentColor 75%, transparent); }
@@ -64,7 +64,7 @@ pub fn page(report: &Report) -> Markup {
 fn section(table: &Table) -> Markup {
     html! {
         h2 { (table.title) }
-        (chart(table))
+        div.scroll { (chart(table)) }
         div.scroll tabindex="0" role="region" aria-label=(table.title) {
             table {
                 thead { tr { @for head in &table.head { th scope="col" { (head) } } } }

@@ -19,9 +19,9 @@ impl Way for OptimisticRetry {
         About {
             name: "optimistic, retried",
             english: "Right, and cheap while few want the same row. In a crowd each round has one winner, and all \
-                      others did their work for nothing: the work grows with the square of the crowd.",
+                      others did their work for nothing. A seat ends that with its sale; a balance does not.",
             korean: "같은 행을 원하는 사람이 적을 때는 옳고 싸다. 사람이 몰리면 한 번에 한 명만 이기고 나머지는 \
-                     헛일을 한다. 일의 양이 인원의 제곱으로 늘어난다.",
+                     헛일을 한다. 좌석은 팔리면 끝나지만 잔액은 끝나지 않는다.",
         }
     }
 
