@@ -49,7 +49,7 @@ bench-quick: ## the same in under two minutes, less certain
 estimates: ## let simulated crowds wait, and judge the waiting times they are told (docs/WAITING.md)
 	@cargo run --profile fast --example estimate -- --write docs/WAITING.md $(ARGS)
 
-lab: ## every known way to sell a seat to one of many, with its cost and its bug (docs/LOCKING.md); ARGS=--help for more
+lab: ## the known ways to sell a seat to one of many, with its cost and its bug (docs/LOCKING.md); ARGS=--help for more
 	@scripts/lab $(ARGS)
 
 loadtest: ## load a private server with k6 and 10,000 open streams; ARGS='full-flow streams' chooses some

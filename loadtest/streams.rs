@@ -100,10 +100,13 @@ async fn measure(cli: &Cli) -> Result<bool, Failure> {
         );
     }
     // Places are handed out in the order of ranks.
-    let mut times: Vec<u64> = told.iter().zip(&admitted).map(|((_, told), at)| told.saturating_sub(*at)).collect();
+    let time = |((_, told), at): (&(u64, u64), &u64)| told.checked_sub(*at);
+    let times: Option<Vec<u64>> = told.iter().zip(&admitted).map(time).collect();
+    let mut times = times.ok_or("somebody was told before being let in: is --pass-seconds right?")?;
     times.sort_unstable();
     let quantile = |share: f64| times.get((times.len() as f64 * share) as usize).or(times.last()).copied().unwrap_or(0);
-    let took = told.iter().map(|(_, at)| *at).max().unwrap_or(0) - admitted.iter().min().copied().unwrap_or(0);
+    let took =
+        told.iter().map(|(_, at)| *at).max().unwrap_or(0).saturating_sub(admitted.iter().min().copied().unwrap_or(0));
     println!("\nStreams: from admission to being told\n");
     println!("| streams | told | p50 | p95 | p99 | p99.9 | max | all within |");
     println!("|---:|---:|---:|---:|---:|---:|---:|---:|");

@@ -30,6 +30,9 @@ const people = {
 const steps = { 'sign up': 2000, charge: 2000, join: 2000, poll: 1000, hold: 2000, pay: 2000, balance: 2000 };
 export const options = withSteps({ people }, steps);
 options.thresholds.purchase_fail = ['count==0'];
+options.thresholds.purchase_success = ['count>0'];
+// Nobody is cut off halfway.
+options.thresholds.iterations = [`count==${USERS}`];
 
 export function setup() {
   const event = __ENV.EVENT || firstOnSale();

@@ -1,6 +1,6 @@
 // As many people a second join a line, whether or not the server keeps up.
 //
-//   k6 run -e RATE=1000 -e SECONDS=20 -e EVENT=1 loadtest/k6/enter-stress.js
+//   k6 run -e RATE=1000 -e DURATION=20 -e EVENT=1 loadtest/k6/enter-stress.js
 //
 // Start the server with its limits off (ZTICKET_LIMIT_ENTER_PER_SECOND=0). "make loadtest" does that.
 
@@ -14,7 +14,7 @@ const crowd = {
   executor: 'constant-arrival-rate',
   rate,
   timeUnit: '1s',
-  duration: `${number('SECONDS', 20)}s`,
+  duration: `${number('DURATION', 20)}s`,
   preAllocatedVUs: Math.min(rate, 200),
   maxVUs: rate * 2,
 };

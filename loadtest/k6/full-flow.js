@@ -32,6 +32,9 @@ const visitors = {
 };
 export const options = withSteps({ visitors }, { join: 2000, poll: 1000, seats: 2000, buy: 2000 });
 options.thresholds.purchase_fail = ['count==0'];
+options.thresholds.purchase_success = ['count>0'];
+// Nobody is cut off halfway.
+options.thresholds.iterations = [`count==${USERS}`];
 
 export function setup() {
   return { seats: seatsLeft(EVENT) };

@@ -16,9 +16,9 @@ export function number(name, fallback) {
   return value;
 }
 
-/** Options that every script has: each step may take this long for 99 of 100, and hardly a check may fail. */
+/** Options that every script has: each step may take this long for 99 of 100, and no check may fail. */
 export function options(scenarios, steps) {
-  const thresholds = { checks: ['rate>0.99'] };
+  const thresholds = { checks: ['rate==1'] };
   Object.keys(steps).forEach((step) => {
     thresholds[`http_req_duration{step:${step}}`] = [`p(99)<${steps[step]}`];
   });

@@ -1,6 +1,6 @@
 // Everyone in a line asks for their place again and again, without a pause.
 //
-//   k6 run -e USERS=100 -e SECONDS=20 -e EVENT=1 loadtest/k6/queue-stress.js
+//   k6 run -e USERS=100 -e DURATION=20 -e EVENT=1 loadtest/k6/queue-stress.js
 //
 // Start the server with its limits off (ZTICKET_LIMIT_ENTER_PER_SECOND=0). "make loadtest" does that.
 
@@ -9,7 +9,7 @@ import { check } from 'k6';
 import { BASE, as, join, number, options as withSteps, patiently, summary } from './lib.js';
 
 const EVENT = __ENV.EVENT || '1';
-const crowd = { executor: 'constant-vus', vus: number('USERS', 100), duration: `${number('SECONDS', 20)}s` };
+const crowd = { executor: 'constant-vus', vus: number('USERS', 100), duration: `${number('DURATION', 20)}s` };
 export const options = withSteps({ crowd }, { join: 1000, poll: 500 });
 
 // Each user has a place of their own.

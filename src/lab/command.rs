@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::lab::crowd::measure;
 use crate::lab::ground::{Fault, Ground};
@@ -38,7 +39,7 @@ pub struct Lab {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub runs: u32,
     /// People in the waiting lines that are compared
-    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "10000,1000000", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "10000,1000000", value_parser = clap::value_parser!(u32).range(1..=2_000_000))]
     pub waiting: Vec<u32>,
     /// How long each line is polled, and entered
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=600))]
@@ -106,10 +107,12 @@ pub async fn run(
     mut out: impl Write,
 ) -> Result<(), Failure> {
     let ground = Arc::new(Ground::new(database_url, connections, redis_url).await?);
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let mut report = Report::default();
     let examined = tokio::select! {
         examined = examine(lab, &ground, connections, &mut report) => examined,
-        _ = tokio::signal::ctrl_c() => Err(Failure::Wrong("interrupted".to_owned())),
+        _ = interrupt.recv() => Err(Failure::Wrong("interrupted".to_owned())),
+        _ = terminate.recv() => Err(Failure::Wrong("interrupted".to_owned())),
     };
     let removed = ground.remove().await;
     // What was found out until then is told in any case.

@@ -4,9 +4,9 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use redis::Script;
-use tokio::task::JoinHandle;
 use uuid::Uuid;
 
+use crate::lab::background::Background;
 use crate::lab::ground::{Fault, Ground};
 use crate::store::redis::links::Link;
 
@@ -63,10 +63,10 @@ impl Lock {
         Ok(reply.is_some())
     }
 
-    /// Renews the lease until the watchdog is dropped.
-    pub fn watch(&self) -> Watchdog {
+    /// Renews the lease until the task is dropped.
+    pub fn watch(&self) -> Background {
         let (mut link, key, token, lease_ms) = (self.link.clone(), self.key.clone(), self.token.clone(), self.lease_ms);
-        Watchdog(tokio::spawn(async move {
+        Background::spawn(async move {
             loop {
                 tokio::time::sleep(Duration::from_millis(lease_ms / 3)).await;
                 let renewed: Result<i32, _> = RENEW.key(&key).arg(&token).arg(lease_ms).invoke_async(&mut link).await;
@@ -74,19 +74,11 @@ impl Lock {
                     return;
                 }
             }
-        }))
+        })
     }
 
     pub async fn release(mut self) -> Result<(), Fault> {
         let _: i32 = UNLOCK.key(&self.key).arg(&self.token).invoke_async(&mut self.link).await?;
         Ok(())
-    }
-}
-
-pub struct Watchdog(JoinHandle<()>);
-
-impl Drop for Watchdog {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }

@@ -43,7 +43,7 @@ pub fn page(report: &Report) -> Markup {
             }
             body {
                 h1 { "The locking lab" }
-                p { "Every known way to sell one seat to one of many, run on a real PostgreSQL and a real Redis. "
+                p { "The known ways to sell one seat to one of many, run on a real PostgreSQL and a real Redis. "
                     "Times are until a buyer had an answer; \"connection\" is the wait for one to the database. "
                     "Broken strategies stop for 5 ms where their bug is, so that it shows in every run." }
                 p { (report.setting) }

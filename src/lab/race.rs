@@ -105,9 +105,10 @@ impl Outcome {
         quantile(&mut self.runs.iter().flat_map(|run| run.answers.clone()).collect::<Vec<_>>(), share)
     }
 
-    /// Until a buyer had a connection to the database; of those who needed one.
-    pub fn wait(&self, share: f64) -> Duration {
-        quantile(&mut self.runs.iter().flat_map(|run| run.waits.clone()).collect::<Vec<_>>(), share)
+    /// Until a buyer had a connection to the database; of those who needed one. `None`: nobody did.
+    pub fn wait(&self, share: f64) -> Option<Duration> {
+        let mut waits: Vec<_> = self.runs.iter().flat_map(|run| run.waits.clone()).collect();
+        (!waits.is_empty()).then(|| quantile(&mut waits, share))
     }
 }
 

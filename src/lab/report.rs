@@ -158,8 +158,9 @@ fn row(about: About, outcome: &Outcome) -> Row {
     };
     let mut cells = vec![done, rows, range(&|run| number(run.refused)), range(&|run| number(run.busy))];
     cells.push(range(&|run| number(run.errors)));
-    let times = [outcome.wall(), outcome.answer(0.5), outcome.answer(0.99), outcome.wait(0.5), outcome.wait(0.99)];
-    cells.extend(times.map(|time| format!("{} ms", ms(time))));
+    let answers = [outcome.wall(), outcome.answer(0.5), outcome.answer(0.99)].map(Some);
+    let times = answers.into_iter().chain([outcome.wait(0.5), outcome.wait(0.99)]);
+    cells.extend(times.map(|time| time.map_or_else(|| "–".to_owned(), |time| format!("{} ms", ms(time)))));
     let p99 = outcome.answer(0.99);
     let bar = Some((p99.as_secs_f64() * 1000.0, format!("{} ms", ms(p99))));
     Row { about, cells, broken: outcome.broken, surprise, bar }

@@ -53,18 +53,23 @@ pub async fn read_and_write(conn: &mut Conn, ask: Ask) -> Result<Answer, DbError
 /// The same with a pause before the write, in which what was read may become untrue.
 pub async fn read_wait_write(conn: &mut Conn, ask: Ask, pause: Duration) -> Result<Answer, DbError> {
     let item = read(conn, ask.item).await?;
-    let Some(after) = item.after(ask.by) else { return Ok(Answer::Refused) };
-    if !pause.is_zero() {
+    if !pause.is_zero() && item.after(ask.by).is_some() {
         tokio::time::sleep(pause).await;
     }
-    write(conn, ask.item, after).await?;
-    note(conn, ask).await?;
-    Ok(Answer::Done)
+    decide_and_write(conn, &item, ask).await
 }
 
 pub async fn read(conn: &mut Conn, item: i32) -> Result<Item, DbError> {
     let query = diesel::sql_query("SELECT amount, version FROM zticket_lab.items WHERE item = $1");
     query.bind::<Integer, _>(item).get_result(conn).await
+}
+
+/// Decides and writes, of an item that was read.
+pub async fn decide_and_write(conn: &mut Conn, item: &Item, ask: Ask) -> Result<Answer, DbError> {
+    let Some(after) = item.after(ask.by) else { return Ok(Answer::Refused) };
+    write(conn, ask.item, after).await?;
+    note(conn, ask).await?;
+    Ok(Answer::Done)
 }
 
 /// Writes the amount that was computed from what was read.

@@ -38,7 +38,7 @@ pub enum Command {
     /// Add, list or remove the operators of the console and the admin API
     #[command(subcommand)]
     Operator(OperatorCommand),
-    /// For the curious: run every known way to sell one seat to one of many, and compare
+    /// For the curious: run the known ways to sell one seat to one of many, and compare
     Lab(Lab),
     /// For developers: fill a line fast, print tokens from it, and exit
     Fill(Fill),

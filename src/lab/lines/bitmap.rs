@@ -8,13 +8,13 @@ use arc_swap::ArcSwap;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use redis::AsyncCommands;
-use tokio::task::JoinHandle;
 
 use crate::base::error::Error;
 use crate::base::ids::Place;
 use crate::base::lock;
 use crate::event::pulses::Pulses;
 use crate::event::ranks::Ranked;
+use crate::lab::background::Background;
 use crate::lab::event;
 use crate::lab::ground::{Fault, Ground};
 use crate::lab::line::Line;
@@ -26,14 +26,14 @@ use crate::store::redis::scripts::{Enter, Scripts};
 
 const CAPACITY: Capacity = Capacity { waiting: 10_000, together: 500, at_once: 2 };
 /// How often the copy is made, and how often Redis hears who is present, as a server does it.
-const COPY_EVERY: Duration = Duration::from_millis(200);
-const PULSE_EVERY: u64 = 5;
+const COPY_EVERY: Duration = Duration::from_millis(250);
+const PULSE_EVERY: u64 = 4;
 
 #[derive(Default)]
 pub struct Bitmap {
     copy: Arc<Copy>,
     entrance: OnceLock<Gather<(), u64>>,
-    keeping: Mutex<Option<JoinHandle<()>>>,
+    keeping: Mutex<Option<Background>>,
 }
 
 #[derive(Default)]
@@ -62,7 +62,7 @@ impl Line for Bitmap {
             self.copy.refresh(ground.link.clone(), &ground.keys).await?;
             let (copy, link, keys) = (self.copy.clone(), ground.link.clone(), ground.keys.clone());
             let scripts = ground.scripts.clone();
-            *lock(&self.keeping) = Some(tokio::spawn(async move {
+            *lock(&self.keeping) = Some(Background::spawn(async move {
                 if let Err(error) = copy.keep(link, &scripts, &keys).await {
                     tracing::error!(%error, "the copy of the line is no longer kept");
                 }
@@ -101,8 +101,7 @@ impl Line for Bitmap {
         async move {
             let mut sum = 0;
             for key in [Key::Line, Key::Pulse0, Key::Pulse1, Key::Pulse2, Key::Pulse3, Key::Pulse4] {
-                let bytes: u64 = ground.link.clone().strlen(ground.keys.get(key)).await?;
-                sum += bytes;
+                sum += ground.memory(ground.keys.get(key)).await?;
             }
             Ok(sum)
         }
@@ -120,9 +119,7 @@ impl Line for Bitmap {
 
 impl Bitmap {
     fn stop(&self) {
-        if let Some(keeping) = lock(&self.keeping).take() {
-            keeping.abort();
-        }
+        drop(lock(&self.keeping).take());
     }
 }
 

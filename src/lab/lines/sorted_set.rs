@@ -72,18 +72,7 @@ pub async fn fill(ground: &Ground, people: u64) -> Result<(), Fault> {
     Ok(link.set(LabKey::Next.name(), people).await?)
 }
 
-/// Of the sorted sets, estimated by Redis from a sample of their members.
+/// Of the sorted sets.
 pub async fn bytes(ground: &Ground) -> Result<u64, Fault> {
-    let mut sum = 0;
-    for key in [LabKey::Line, LabKey::Seen] {
-        let usage: Option<u64> = redis::cmd("MEMORY")
-            .arg("USAGE")
-            .arg(key.name())
-            .arg("SAMPLES")
-            .arg(1000)
-            .query_async(&mut ground.link.clone())
-            .await?;
-        sum += usage.unwrap_or(0);
-    }
-    Ok(sum)
+    Ok(ground.memory(LabKey::Line.name()).await? + ground.memory(LabKey::Seen.name()).await?)
 }

@@ -20,7 +20,7 @@ impl Way for AdvisoryLock {
             name: "advisory lock",
             english: "Like FOR UPDATE, also where there is no row yet to lock. It ends with the transaction, so nobody \
                       can forget it. It has the same price: everyone waits with a connection in hand.",
-            korean: "FOR UPDATE와 같지만 잠글 행이 아직 없어도 된다. 트랜잭션과 함께 풀리므로 잊을 수 없다. 값도 같다. \
+            korean: "FOR UPDATE와 같지만 잠글 행이 아직 없어도 된다. 트랜잭션과 함께 풀리므로 잊을 수 없다. 대가도 같다. \
                      모두가 연결을 쥔 채 기다린다.",
         }
     }

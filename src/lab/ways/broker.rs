@@ -11,10 +11,10 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use redis::aio::ConnectionLike;
 use tokio::sync::{Notify, oneshot};
-use tokio::task::JoinHandle;
 
 use crate::base::error::Error;
 use crate::base::lock;
+use crate::lab::background::Background;
 use crate::lab::ground::{Fault, Ground, LabKey};
 use crate::lab::steps::{Answer, Ask, read, write};
 use crate::lab::way::{About, Way};
@@ -28,7 +28,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 #[derive(Default)]
 pub struct Broker {
     waiting: Arc<Waiting>,
-    writer: Mutex<Option<JoinHandle<()>>>,
+    writer: Mutex<Option<Background>>,
 }
 
 #[derive(Default)]
@@ -54,7 +54,7 @@ impl Way for Broker {
     fn prepare<'a>(&'a self, ground: &'a Ground, _buyers: i32, _items: i32) -> BoxFuture<'a, Result<(), Fault>> {
         async move {
             let (waiting, link, db) = (self.waiting.clone(), ground.link.clone(), ground.db.clone());
-            *lock(&self.writer) = Some(tokio::spawn(async move {
+            *lock(&self.writer) = Some(Background::spawn(async move {
                 if let Err(error) = serve(&waiting, link, &db).await {
                     tracing::error!(%error, "the writer of the lab ended");
                     // Nobody waits in vain.
@@ -83,9 +83,7 @@ impl Way for Broker {
 
     fn finish<'a>(&'a self, _ground: &'a Ground) -> BoxFuture<'a, Result<(), Fault>> {
         async move {
-            if let Some(writer) = lock(&self.writer).take() {
-                writer.abort();
-            }
+            drop(lock(&self.writer).take());
             Ok(())
         }
         .boxed()

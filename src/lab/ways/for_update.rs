@@ -1,12 +1,13 @@
 //! A pessimistic lock: whoever reads the row locks it until the commit, and the others wait.
 
+use diesel::result::Error as DbError;
 use diesel::sql_types::Integer;
 use diesel_async::{AsyncConnection, RunQueryDsl};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use crate::lab::ground::{Fault, Ground};
-use crate::lab::steps::{Answer, Ask, read_and_write};
+use crate::lab::steps::{Answer, Ask, decide_and_write};
 use crate::lab::way::{About, Way};
 
 pub struct ForUpdate;
@@ -25,12 +26,19 @@ impl Way for ForUpdate {
     fn change<'a>(&'a self, ground: &'a Ground, ask: Ask) -> BoxFuture<'a, Result<Answer, Fault>> {
         async move {
             let mut conn = ground.connection().await?;
-            conn.transaction(async |conn| {
-                let lock = diesel::sql_query("SELECT FROM zticket_lab.items WHERE item = $1 FOR UPDATE");
-                lock.bind::<Integer, _>(ask.item).execute(conn).await?;
-                Ok(read_and_write(conn, ask).await?)
-            })
-            .await
+            let outcome = conn.transaction(async |conn| {
+                let read = "SELECT amount, version FROM zticket_lab.items WHERE item = $1 FOR UPDATE";
+                let item = diesel::sql_query(read).bind::<Integer, _>(ask.item).get_result(conn).await?;
+                match decide_and_write(conn, &item, ask).await? {
+                    // A commit would have to reach the disk, because a row lock is written down too.
+                    Answer::Refused => Err(DbError::RollbackTransaction),
+                    answer => Ok(answer),
+                }
+            });
+            match outcome.await {
+                Err(DbError::RollbackTransaction) => Ok(Answer::Refused),
+                outcome => Ok(outcome?),
+            }
         }
         .boxed()
     }

@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use crate::lab::ground::{Fault, Ground};
-use crate::lab::steps::{Answer, Ask, read_and_write};
+use crate::lab::steps::{Answer, Ask, decide_and_write};
 use crate::lab::way::{About, Way};
 
 pub struct ForUpdateNowait;
@@ -27,22 +27,36 @@ impl Way for ForUpdateNowait {
         async move {
             let mut conn = ground.connection().await?;
             let outcome = conn.transaction(async |conn| {
-                let lock = diesel::sql_query("SELECT FROM zticket_lab.items WHERE item = $1 FOR UPDATE NOWAIT");
-                lock.bind::<Integer, _>(ask.item).execute(conn).await?;
-                read_and_write(conn, ask).await
+                let read = "SELECT amount, version FROM zticket_lab.items WHERE item = $1 FOR UPDATE NOWAIT";
+                let item = match diesel::sql_query(read).bind::<Integer, _>(ask.item).get_result(conn).await {
+                    // diesel has no kind for "lock not available", and its text comes in the database's language.
+                    Err(DbError::DatabaseError(DatabaseErrorKind::Unknown, _)) => return Err(Undone(Answer::Busy)),
+                    item => item?,
+                };
+                match decide_and_write(conn, &item, ask).await? {
+                    Answer::Refused => Err(Undone(Answer::Refused)),
+                    answer => Ok(answer),
+                }
             });
             match outcome.await {
-                Err(DbError::DatabaseError(DatabaseErrorKind::Unknown, info)) if is_locked(info.message()) => {
-                    Ok(Answer::Busy)
-                }
-                outcome => Ok(outcome?),
+                Err(Undone(answer)) => Ok(answer),
+                Err(Failed(error)) => Err(error.into()),
+                Ok(answer) => Ok(answer),
             }
         }
         .boxed()
     }
 }
 
-/// diesel has no kind for error 55P03, lock not available.
-fn is_locked(message: &str) -> bool {
-    message.starts_with("could not obtain lock")
+/// Why a transaction was rolled back.
+enum Rollback {
+    Undone(Answer),
+    Failed(DbError),
+}
+use Rollback::{Failed, Undone};
+
+impl From<DbError> for Rollback {
+    fn from(error: DbError) -> Self {
+        Failed(error)
+    }
 }

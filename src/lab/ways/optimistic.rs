@@ -15,11 +15,11 @@ impl Way for Optimistic {
     fn about(&self) -> About {
         About {
             name: "optimistic",
-            english: "One write wins, and nobody waits for a lock. Everyone who read the same version is turned away, \
+            english: "One write wins, and nobody waits longer than for its commit. Everyone who read the same version is turned away, \
                       also where there was enough for all: on a balance, payments fail for no reason that the payer \
                       could see.",
-            korean: "한 쓰기만 성공하고 아무도 락을 기다리지 않는다. 같은 버전을 읽은 나머지는 남은 수량이 충분해도 \
-                     모두 거절된다. 잔액에서는 낸 사람이 이유를 알 수 없는 실패가 된다.",
+            korean: "한 쓰기만 성공하고, 그 커밋보다 오래 기다리는 사람은 없다. 같은 버전을 읽은 나머지는 남은 수량이 충분해도 \
+                     모두 거절된다. 잔액에서는 결제한 사람이 이유를 알 수 없는 실패가 된다.",
         }
     }
 

@@ -22,7 +22,7 @@ impl Way for Serializable {
             name: "serializable, retried",
             english: "Right without a thought about locks, also for rules over many rows. The price is the same as for \
                       the optimistic lock: in a crowd, most of the work is done to be thrown away.",
-            korean: "락을 생각하지 않아도 옳고, 여러 행에 걸친 규칙에도 통한다. 값은 낙관적 락과 같다. 사람이 몰리면 \
+            korean: "락을 생각하지 않아도 옳고, 여러 행에 걸친 규칙에도 통한다. 대가는 낙관적 락과 같다. 사람이 몰리면 \
                      일의 대부분이 버려진다.",
         }
     }

@@ -1,4 +1,4 @@
-//! A unique index: two tickets for one seat cannot exist. Nothing is locked and nothing is read.
+//! A unique index: two tickets for one seat cannot exist. Nothing is read first.
 
 use diesel::sql_types::Integer;
 use diesel_async::RunQueryDsl;

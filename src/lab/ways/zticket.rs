@@ -21,10 +21,10 @@ impl Way for ZTicket {
     fn about(&self) -> About {
         About {
             name: "ZTicket: hold, then unique insert",
-            english: "One call to Redis answers the whole crowd, all but one of them without a database connection. \
+            english: "One call to Redis answers each buyer, and all but one of them need no database connection. \
                       The hold decides who may pay; the index decides who has paid. If Redis forgets the hold, \
                       somebody is refused at the till, and nothing is sold twice.",
-            korean: "Redis 호출 한 번으로 모두에게 답하고, 한 사람만 데이터베이스 연결을 쓴다. 누가 낼 수 있는지는 홀드가, \
+            korean: "구매자마다 Redis 호출 한 번으로 답하고, 한 사람만 데이터베이스 연결을 쓴다. 누가 낼 수 있는지는 홀드가, \
                      누가 냈는지는 인덱스가 정한다. Redis가 홀드를 잊으면 누군가 계산대에서 거절될 뿐, 두 번 팔리지 않는다.",
         }
     }
