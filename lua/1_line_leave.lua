@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- line_leave: a visitor gives up a place in the line, or a pass with its holds.
--- version 2 | stage 1 | writes | O(seats held)
+-- version 3 | stage 1 | writes | O(seats held)
 --
 -- KEYS 1 meta       hash
 -- KEYS 2 line       bitmap  places that wait
@@ -11,6 +11,7 @@
 -- KEYS 7 owners     hash    seat: place that holds or bought it
 -- KEYS 8 hold_ends  zset    seat by deadline, ms
 -- KEYS 9 held       hash    place: the seats it holds
+-- KEYS 10 people    hash    place: the person who uses it
 -- ARGV 1 place      int
 --
 -- REPLY LEFT      given up now
@@ -19,7 +20,7 @@
 --
 -- KEEPS a seat is in hold_ends exactly when its byte says held
 
-local META, LINE, BACK, PASSES, LIMITS, SEATS, OWNERS, HOLD_ENDS, HELD = unpack(KEYS)
+local META, LINE, BACK, PASSES, LIMITS, SEATS, OWNERS, HOLD_ENDS, HELD, PEOPLE = unpack(KEYS)
 local place = tonumber(ARGV[1])
 local last_now, skew, waiting, base, next_place, head, gap_from, gap_to = unpack(redis.call('HMGET', META,
   'now', 'skew', 'waiting', 'base', 'next', 'head', 'gap_from', 'gap_to'))
@@ -91,6 +92,7 @@ if redis.call('ZREM', PASSES, place) == 1 then
 end
 
 if gone then return { 'GONE' } end
+redis.call('HDEL', PEOPLE, place)
 redis.call('HINCRBY', META, 'left', 1)
 redis.call('HSET', META, 'now', now, 'skew', now - clock)
 return { 'LEFT' }

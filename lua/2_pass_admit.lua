@@ -1,6 +1,6 @@
 #!lua
 -- pass_admit: end overdue passes, then let in the next visitors that are present, in order.
--- version 6 | stage 2 | writes | O(passes ended + admitted) + O(line) of native bit operations
+-- version 7 | stage 2 | writes | O(passes ended + admitted) + O(line) of native bit operations
 --
 -- KEYS 1 meta      hash
 -- KEYS 2 line      bitmap  places that wait
@@ -13,6 +13,7 @@
 -- KEYS 9 pulse:2   bitmap
 -- KEYS 10 pulse:3  bitmap
 -- KEYS 11 pulse:4  bitmap
+-- KEYS 12 people   hash    place: the person who uses it
 --
 -- REPLY ADMITTED n        n visitors were let in, maybe none
 -- REPLY SKIPPED wait_ms   the last admission was less than an interval ago
@@ -23,7 +24,8 @@
 -- KEEPS admission never takes the number inside above max_active or the unsold seats; absent visitors keep their place
 
 local META, LINE, POLICY, PASSES, LIMITS, TMP = unpack(KEYS)
-local PULSES = { unpack(KEYS, 7) }
+local PULSES = { unpack(KEYS, 7, 11) }
+local PEOPLE = unpack(KEYS, 12)
 local last_now, skew, waiting, block_life, base, next_place, head, slice, state, admitted_at, seats_total, sold,
   gap_from, gap_to, gap_opens, turned, last_asked = unpack(redis.call('HMGET', META,
     'now', 'skew', 'waiting', 'life', 'base', 'next', 'head', 'slice', 'state', 'admitted_at', 'seats', 'sold',
@@ -45,6 +47,7 @@ local overdue = redis.call('ZRANGEBYSCORE', PASSES, '-inf', now)
 for i = 1, #overdue, 1000 do
   redis.call('ZREM', PASSES, unpack(overdue, i, math.min(i + 999, #overdue)))
   redis.call('HDEL', LIMITS, unpack(overdue, i, math.min(i + 999, #overdue)))
+  redis.call('HDEL', PEOPLE, unpack(overdue, i, math.min(i + 999, #overdue)))
 end
 if #overdue > 0 then
   redis.call('HINCRBY', META, 'passes_version', 1)

@@ -1,6 +1,6 @@
 #!lua
 -- seat_hold: lend free seats to one visitor inside, all of them or none.
--- version 2 | stage 3 | writes | O(seats asked)
+-- version 3 | stage 3 | writes | O(seats asked)
 --
 -- KEYS 1 meta       hash
 -- KEYS 2 line       bitmap  places that wait
@@ -11,13 +11,16 @@
 -- KEYS 7 owners     hash    seat: place that holds or bought it
 -- KEYS 8 hold_ends  zset    seat by deadline, ms
 -- KEYS 9 held       hash    place: the seats it holds
+-- KEYS 10 people    hash    place: the person who uses it
 -- ARGV 1 place      int
 -- ARGV 2 at_least   int     ms the hold must last from now: 0 to look around, more to pay
--- ARGV 3 seat       int …
+-- ARGV 3 person     text    who asks; -: nobody who signed in
+-- ARGV 4 seat       int …
 --
 -- REPLY HELD deadline now         yours now, or already was; the earliest deadline of the seats asked for
 -- REPLY YOURS                     this place bought them all already
 -- REPLY TAKEN seat state …        others hold or bought some: each such seat and its state
+-- REPLY ANOTHER                   a place is for the first person who holds with it, and that is another one
 -- REPLY NO_PASS                   not let in, or time is over
 -- REPLY NO_SEAT seat              there is no such seat
 -- REPLY TOO_MANY most             more than one pass may hold
@@ -25,8 +28,8 @@
 --
 -- KEEPS a seat is in hold_ends exactly when its byte says held; a pass lasts as long as its holds
 
-local META, LINE, POLICY, PASSES, LIMITS, SEATS, OWNERS, HOLD_ENDS, HELD = unpack(KEYS)
-local place, at_least = ARGV[1], tonumber(ARGV[2])
+local META, LINE, POLICY, PASSES, LIMITS, SEATS, OWNERS, HOLD_ENDS, HELD, PEOPLE = unpack(KEYS)
+local place, at_least, person = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local last_now, skew, waiting, seats_total, seats_version, passes_version = unpack(redis.call('HMGET', META,
   'now', 'skew', 'waiting', 'seats', 'seats_version', 'passes_version'))
 
@@ -43,7 +46,7 @@ local now = math.max(clock + skew, tonumber(last_now))
 
 seats_total = tonumber(seats_total)
 local asked, seen = {}, {}
-for i = 3, #ARGV do
+for i = 4, #ARGV do
   local seat = tonumber(ARGV[i])
   if seat < 1 or seat > seats_total then return { 'NO_SEAT', seat } end
   if not seen[seat] then asked[#asked + 1] = seat end
@@ -81,6 +84,9 @@ for _, seat in ipairs(asked) do
   end
 end
 if bought == #asked then return { 'YOURS' } end
+
+local used_by = redis.call('HGET', PEOPLE, place)
+if person ~= '-' and used_by and used_by ~= person then return { 'ANOTHER' } end
 
 local pass_ends = tonumber(redis.call('ZSCORE', PASSES, place))
 if not pass_ends or pass_ends <= now then return { 'NO_PASS' } end
@@ -140,6 +146,7 @@ for _, seat in ipairs(free) do
 end
 for seat, deadline in pairs(mine) do lend(seat, math.max(deadline, sure), deadline) end
 if #free > 0 then redis.call('HSET', HELD, place, table.concat(listed, ' ')) end
+if person ~= '-' and not used_by then redis.call('HSET', PEOPLE, place, person) end
 if changed then seats_version = seats_version + 1 end
 if latest > pass_ends then
   redis.call('ZADD', PASSES, latest, place)

@@ -1,6 +1,6 @@
 #!lua
 -- order_accept: take an order that is written later, and stop the clock of its place until then.
--- version 2 | stage 4 | writes | O(seats held)
+-- version 3 | stage 4 | writes | O(seats held)
 --
 -- Nothing is held for the order: who comes first is decided when it is written.
 --
@@ -14,10 +14,11 @@
 -- KEYS 8 pending    zset    order by arrival
 -- KEYS 9 frozen     hash    place: its order, and the deadlines it had
 -- KEYS 10 latest    zset    place by the latest moment that all its orders together can move its limit to, ms
+-- KEYS 11 people    hash    place: the person who uses it
 -- ARGV 1 place      int
 -- ARGV 2 order      text
 -- ARGV 3 seats      text    their numbers, ascending, with commas
--- ARGV 4 buyer      text    who pays, for whoever writes the order
+-- ARGV 4 buyer      text    who pays; -: nobody who signed in
 -- ARGV 5 freeze_ms  int     how long the clock of the place stands still at most, for all its orders together
 -- ARGV 6 most       int     orders that may wait
 -- ARGV 7 broker     word    redis: the order goes to the stream; other: somewhere else
@@ -25,13 +26,14 @@
 -- REPLY ACCEPTED ahead   taken; this many are before it
 -- REPLY KNOWN order      this place and buyer asked for the same seats already
 -- REPLY OTHER order      this place has an order for other seats, or of another buyer
+-- REPLY ANOTHER          a place is for the first person who holds or buys with it, and that is another one
 -- REPLY NO_PASS          not let in, or time is over
 -- REPLY FULL             too many wait
 -- REPLY UNREADY          the event is not here, or only a part of it
 --
 -- KEEPS a place has one order at a time; a pass lasts as long as its holds
 
-local META, LINE, PASSES, LIMITS, HOLD_ENDS, HELD, REQUESTS, PENDING, FROZEN, LATEST = unpack(KEYS)
+local META, LINE, PASSES, LIMITS, HOLD_ENDS, HELD, REQUESTS, PENDING, FROZEN, LATEST, PEOPLE = unpack(KEYS)
 local place, order, seats, buyer = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local freeze_ms, most, broker = ARGV[5], tonumber(ARGV[6]), ARGV[7]
 local last_now, skew, waiting = unpack(redis.call('HMGET', META, 'now', 'skew', 'waiting'))
@@ -55,6 +57,8 @@ if known then
 end
 local pass_ends = tonumber(redis.call('ZSCORE', PASSES, place))
 if not pass_ends or pass_ends <= now then return { 'NO_PASS' } end
+local used_by = redis.call('HGET', PEOPLE, place)
+if buyer ~= '-' and used_by and used_by ~= buyer then return { 'ANOTHER' } end
 local ahead = redis.call('ZCARD', PENDING)
 if ahead >= most then return { 'FULL' } end
 
@@ -81,6 +85,7 @@ for seat in string.gmatch(redis.call('HGET', HELD, place) or '', '%d+') do
   end
 end
 redis.call('HSET', FROZEN, place, table.concat(record, ' '))
+if buyer ~= '-' and not used_by then redis.call('HSET', PEOPLE, place, buyer) end
 redis.call('ZADD', PASSES, 'GT', until_then, place)
 redis.call('HSET', LIMITS, place, math.max(limit, until_then))
 if redis.call('HEXISTS', HELD, place) == 1 then redis.call('HINCRBY', META, 'seats_version', 1) end

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- ticket_settle: tell Redis what PostgreSQL sold or took back.
--- version 3 | stage 4 | writes | O(changes)
+-- version 4 | stage 4 | writes | O(changes)
 --
 -- A change counts only if its version is greater than the seat's, so late and repeated changes do nothing. All seats
 -- of an order come in one call: the first of them ends the buyer's other holds.
@@ -15,6 +15,7 @@
 -- KEYS 8 versions    hash    seat: version of its last sale or cancel
 -- KEYS 9 hold_ends   zset    seat by deadline, ms
 -- KEYS 10 held       hash    place: the seats it holds
+-- KEYS 11 people     hash    place: the person who uses it
 -- ARGV 1 change      seat version sold|available place …   four words each
 --
 -- REPLY SETTLED n unsold   n changes were new; `unsold` seats are unsold now
@@ -22,7 +23,7 @@
 --
 -- KEEPS sold is the number of seats whose byte says sold; a buyer is neither waiting nor inside
 
-local META, LINE, BACK, PASSES, LIMITS, SEATS, OWNERS, VERSIONS, HOLD_ENDS, HELD = unpack(KEYS)
+local META, LINE, BACK, PASSES, LIMITS, SEATS, OWNERS, VERSIONS, HOLD_ENDS, HELD, PEOPLE = unpack(KEYS)
 local last_now, skew, waiting, base, next_place, head, seats_total, sold, gap_from, gap_to = unpack(
   redis.call('HMGET', META,
     'now', 'skew', 'waiting', 'base', 'next', 'head', 'seats', 'sold', 'gap_from', 'gap_to'))
@@ -91,6 +92,7 @@ end
 local function end_visit(place)
   for seat in string.gmatch(redis.call('HGET', HELD, place) or '', '%d+') do free_seat(seat) end
   redis.call('HDEL', HELD, place)
+  redis.call('HDEL', PEOPLE, place)
   if redis.call('ZREM', PASSES, place) == 1 then
     redis.call('HDEL', LIMITS, place)
     passes_moved = true

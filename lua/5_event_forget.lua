@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- event_forget: delete an event's keys, so that it is rebuilt from the database alone.
--- version 3 | stage 5 | writes | O(everything of the event)
+-- version 4 | stage 5 | writes | O(everything of the event)
 --
 -- For an operator who restored the database from a backup. No server may be running.
 --
@@ -27,6 +27,7 @@
 -- KEYS 21 working    set     orders that are being written
 -- KEYS 22 frozen     hash    place: its order, and the deadlines it had
 -- KEYS 23 latest     zset    place by the latest moment that all its orders together can move its limit to, ms
+-- KEYS 24 people     hash    place: the person who uses it
 -- ARGV 1 end         int     end of the last block of places that the caller saw
 --
 -- REPLY FORGOTTEN   nothing of it is left

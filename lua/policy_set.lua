@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- policy_set: put settings in force, and pause, resume or close.
--- version 5 | any stage | writes | O(1)
+-- version 6 | any stage | writes | O(1)
 --
 -- KEYS 1 meta     hash
 -- KEYS 2 line     bitmap  places that wait
@@ -32,7 +32,7 @@ local clock = seconds * 1000 + math.floor(micros / 1000)
 local now = math.max(clock + skew, tonumber(last_now))
 
 local lowest = { interval_ms = 1, batch = 0, max_active = 0, max_queue = 0, active_ttl_ms = 1, queue_ttl_ms = 4,
-  hold_ttl_ms = 1, sync_interval_ms = 1, seats_per_pass = 1 }
+  hold_ttl_ms = 1, sync_interval_ms = 1, seats_per_pass = 1, tickets_per_person = 0 }
 local states = { open = true, paused = true, closed = true }
 local policy, changes, state, reason = {}, {}, nil, nil
 local stored = redis.call('HGETALL', POLICY)

@@ -79,7 +79,7 @@ export default function ({ event }) {
   waited.add(Date.now() - began);
 
   const party = JSON.stringify({ count: PARTY });
-  const held = patiently(() => http.post(`${BASE}/api/events/${event}/seats/best`, party, as('hold', { token })));
+  const held = patiently(() => http.post(`${BASE}/api/events/${event}/seats/best`, party, as('hold', { token, key })));
   if (!check(held, { 'holds the seats': (answer) => answer.status === 200 })) {
     failed.add(1);
     return;

@@ -25,6 +25,12 @@ pub enum Error {
     Unauthorized(&'static str),
     #[error("balance {balance} of {total}")]
     InsufficientBalance { balance: i64, total: i64 },
+    /// Of one event, over all orders of a person.
+    #[error("{owned} tickets, limit {limit}")]
+    TicketLimit { limit: u32, owned: u32 },
+    /// The first person who holds seats with a place is the one who buys with it.
+    #[error("place of another person")]
+    PlaceOfAnother,
     #[error("balance would pass its limit")]
     BalanceLimit(String),
     #[error("idempotency key used before, with another body")]
@@ -64,7 +70,7 @@ pub enum Error {
     OrderLost,
     #[error("no such path")]
     NotFound,
-    #[error("a form from another site")]
+    #[error("sent from another site")]
     CrossSite,
     /// What role it takes.
     #[error("role too low: {0}")]
@@ -149,6 +155,12 @@ impl Error {
             Self::InsufficientBalance { .. } => {
                 (402, "INSUFFICIENT_BALANCE", "Your balance is too low. Charge it and pay again.")
             }
+            Self::TicketLimit { .. } => (
+                409,
+                "TICKET_LIMIT_REACHED",
+                "With these seats you would have more tickets of this event than one person may have.",
+            ),
+            Self::PlaceOfAnother => (403, "PLACE_OF_ANOTHER", "Another person uses this place in line."),
             Self::BalanceLimit(problem) => (409, "BALANCE_LIMIT_EXCEEDED", problem),
             Self::KeyReused => (
                 422,
@@ -179,7 +191,7 @@ impl Error {
                 "This order got lost before it was written. Nothing was bought. Please buy again.",
             ),
             Self::NotFound => (404, "NOT_FOUND", "There is nothing at this path."),
-            Self::CrossSite => (403, "CROSS_SITE_REQUEST", "This form was sent from another site."),
+            Self::CrossSite => (403, "CROSS_SITE_REQUEST", "This was sent from a page of another site."),
             Self::Forbidden(needed) => (403, "FORBIDDEN", needed),
             Self::PolicyChanged { .. } => {
                 (409, "POLICY_CHANGED", "Someone else changed the settings. Look at them and try again.")
@@ -252,6 +264,7 @@ impl Error {
             Self::InsufficientBalance { balance, total } => {
                 (details.balance, details.total) = (Some(*balance), Some(*total));
             }
+            Self::TicketLimit { limit, owned } => (details.limit, details.owned) = (Some(*limit), Some(*owned)),
             Self::NotOpen { opens_at } => details.opens_at = Some(*opens_at),
             Self::CancelTooLate { until } => details.cancel_until = Some(*until),
             Self::PolicyChanged { version } => details.version = Some(*version),
@@ -287,6 +300,12 @@ pub struct Details {
     /// What the seats cost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub total: Option<i64>,
+    /// How many tickets of the event one person may have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit: Option<u32>,
+    /// How many the person has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    owned: Option<u32>,
     /// When booking opens.
     #[serde(skip_serializing_if = "Option::is_none")]
     opens_at: Option<DateTime<Utc>>,
@@ -332,6 +351,8 @@ pub(crate) mod tests {
             Error::NotTogether,
             Error::Unauthorized("Send it."),
             Error::InsufficientBalance { balance: 1, total: 2 },
+            Error::TicketLimit { limit: 4, owned: 3 },
+            Error::PlaceOfAnother,
             Error::BalanceLimit(text()),
             Error::KeyReused,
             Error::CancelTooLate { until: DateTime::UNIX_EPOCH },

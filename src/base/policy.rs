@@ -29,6 +29,8 @@ pub struct Policy {
     pub sync_interval_ms: u64,
     /// Most seats one pass may hold.
     pub seats_per_pass: u64,
+    /// Most tickets of an event that one person may have; 0: no limit.
+    pub tickets_per_person: u64,
 }
 
 impl Policy {
@@ -37,13 +39,15 @@ impl Policy {
     pub const HOLD_OUTLASTS_SYNC: &str =
         "holdTtlSeconds must be more than ZTICKET_SYNC_INTERVAL_MS: a sale has to be settled before its hold can end.";
     pub const SEATS_PER_PASS: u64 = 4;
+    /// Where seats cost something.
+    pub const TICKETS_PER_PERSON: u64 = 4;
 
     /// Nobody is asked to poll faster than this, or slower than [`Self::longest_poll`].
     const SHORTEST_POLL: Duration = Duration::from_secs(2);
     const LONGEST_POLL: Duration = Duration::from_secs(60);
 
     /// The settings as fields and values.
-    pub fn fields(&self) -> [(&'static str, u64); 9] {
+    pub fn fields(&self) -> [(&'static str, u64); 10] {
         [
             ("interval_ms", self.interval_ms),
             ("batch", self.batch),
@@ -54,6 +58,7 @@ impl Policy {
             ("hold_ttl_ms", self.hold_ttl_ms),
             ("sync_interval_ms", self.sync_interval_ms),
             ("seats_per_pass", self.seats_per_pass),
+            ("tickets_per_person", self.tickets_per_person),
         ]
     }
 
@@ -75,7 +80,15 @@ impl Policy {
             hold_ttl_ms: field("hold_ttl_ms")?,
             sync_interval_ms: field("sync_interval_ms")?,
             seats_per_pass: field("seats_per_pass")?,
+            // An older server wrote none.
+            tickets_per_person: field("tickets_per_person").unwrap_or(Self::TICKETS_PER_PERSON),
         })
+    }
+
+    /// The same for an event, whose seats may be free: then anyone may have any number, unless an operator says otherwise.
+    pub fn where_seats_are(&self, priced: bool) -> Self {
+        let tickets_per_person = if priced { self.tickets_per_person } else { 0 };
+        Self { tickets_per_person, ..self.clone() }
     }
 
     /// The rules between settings. The error names the one that is broken.
@@ -138,7 +151,7 @@ pub struct Setting {
 const FIXED: [(&str, &str); 2] =
     [("syncIntervalMs", "ZTICKET_SYNC_INTERVAL_MS"), ("snapshotIntervalMs", "ZTICKET_SNAPSHOT_INTERVAL_MS")];
 
-pub const SETTINGS: [Setting; 8] = [
+pub const SETTINGS: [Setting; 9] = [
     Setting { name: "batch", lowest: 1, highest: 1_000_000, unit: 1, field: |policy| &mut policy.batch },
     Setting { name: "intervalMs", lowest: 10, highest: 3_600_000, unit: 1, field: |policy| &mut policy.interval_ms },
     Setting { name: "maxActive", lowest: 1, highest: 10_000_000, unit: 1, field: |policy| &mut policy.max_active },
@@ -159,6 +172,13 @@ pub const SETTINGS: [Setting; 8] = [
     },
     Setting { name: "maxQueue", lowest: 0, highest: u32::MAX as u64, unit: 1, field: |policy| &mut policy.max_queue },
     Setting { name: "seatsPerPass", lowest: 1, highest: 50, unit: 1, field: |policy| &mut policy.seats_per_pass },
+    Setting {
+        name: "ticketsPerPerson",
+        lowest: 0,
+        highest: 50_000,
+        unit: 1,
+        field: |policy| &mut policy.tickets_per_person,
+    },
 ];
 
 impl Setting {
@@ -201,6 +221,7 @@ impl Default for Policy {
             hold_ttl_ms: 300_000,
             sync_interval_ms: 5000,
             seats_per_pass: Self::SEATS_PER_PASS,
+            tickets_per_person: Self::TICKETS_PER_PERSON,
         }
     }
 }

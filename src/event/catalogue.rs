@@ -14,6 +14,7 @@ use crate::base::control::Control;
 use crate::base::error::Error;
 use crate::base::hall::Hall;
 use crate::base::ids::{ConcertId, EventId};
+use crate::base::policy::Policy;
 use crate::base::token::{Claim, MasterKeys, Token};
 use crate::event::facts::{Concert, Facts};
 use crate::event::{Event, Seat};
@@ -30,6 +31,8 @@ pub struct Catalogue {
     /// For requests that name no event.
     default: EventId,
     master: MasterKeys,
+    /// Settings of every event where operators decided nothing else.
+    configured: Policy,
     reading: Mutex<Option<Reading>>,
 }
 
@@ -40,9 +43,9 @@ struct Reading {
 }
 
 impl Catalogue {
-    pub fn new(db: Pool, master: MasterKeys, default: EventId) -> Self {
+    pub fn new(db: Pool, master: MasterKeys, default: EventId, configured: Policy) -> Self {
         let (events, concerts) = (ArcSwap::default(), ArcSwap::default());
-        Self { db, events, concerts, default, master, reading: Mutex::new(None) }
+        Self { db, events, concerts, default, master, configured, reading: Mutex::new(None) }
     }
 
     pub fn all(&self) -> Vec<Arc<Event>> {
@@ -165,6 +168,6 @@ impl Catalogue {
         let seats = db::events::seats(conn, id).await?;
         let seats = seats.into_iter().map(|seat| Seat { label: seat.label, price: seat.price }).collect();
         let hall = Hall::new(db::events::sections(conn, id).await?);
-        Ok(Event::new(id, seats, hall, salt, &self.master, facts))
+        Ok(Event::new(id, seats, hall, salt, &self.master, facts, &self.configured))
     }
 }

@@ -49,6 +49,10 @@ const MOST_REQUESTS: usize = 1000;
 pub struct Event {
     pub id: EventId,
     pub seats: Vec<Seat>,
+    /// Whether any of them costs something.
+    pub priced: bool,
+    /// In force where operators decided nothing else.
+    pub configured: Policy,
     pub hall: Hall,
     pub keys: Keys,
     pub pulses: Pulses,
@@ -89,9 +93,20 @@ pub struct Seat {
 }
 
 impl Event {
-    pub fn new(id: EventId, seats: Vec<Seat>, hall: Hall, salt: Uuid, master: &MasterKeys, facts: Facts) -> Self {
+    pub fn new(
+        id: EventId,
+        seats: Vec<Seat>,
+        hall: Hall,
+        salt: Uuid,
+        master: &MasterKeys,
+        facts: Facts,
+        configured: &Policy,
+    ) -> Self {
+        let priced = seats.iter().any(|seat| seat.price > 0);
         Self {
             id,
+            priced,
+            configured: configured.where_seats_are(priced),
             seats,
             hall,
             keys: Keys::new(id),
@@ -220,6 +235,18 @@ impl Event {
     /// The price of these seats together. `None`: the event has no such seat.
     pub fn total(&self, seats: &[SeatNumber]) -> Option<i64> {
         seats.iter().map(|seat| Some(self.seat(*seat)?.price)).sum()
+    }
+
+    /// The settings in force under what operators decided. A configuration that came later may not go with it: then the
+    /// rules between settings win.
+    pub fn policy_under(&self, control: &Control) -> Policy {
+        control.overrides.over(&self.configured).reconciled()
+    }
+
+    /// How many tickets one person may have; 0: any number.
+    pub fn tickets_per_person(&self) -> u64 {
+        let in_force = self.snapshot.load().as_ref().map(|snapshot| snapshot.policy.tickets_per_person);
+        in_force.unwrap_or_else(|| self.policy_under(&self.control()).tickets_per_person)
     }
 
     /// The lowest and the highest price.

@@ -259,13 +259,14 @@ mod tests {
     use super::*;
     use crate::base::hall::Hall;
     use crate::base::ids::EventId;
+    use crate::base::policy::Policy;
     use crate::base::token::MasterKeys;
     use crate::event::facts::tests::always_open;
 
     fn event(id: u32) -> Arc<Event> {
         let (hall, master) = (Hall::new(Vec::new()), MasterKeys { current: [7; 32], previous: None });
         let id = EventId::new(id).unwrap();
-        Arc::new(Event::new(id, Vec::new(), hall, uuid::Uuid::nil(), &master, always_open()))
+        Arc::new(Event::new(id, Vec::new(), hall, uuid::Uuid::nil(), &master, always_open(), &Policy::default()))
     }
 
     /// The values of a metric by the event it is about.

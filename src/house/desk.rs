@@ -219,7 +219,7 @@ impl Desk {
             },
             in_force: !event.lacks_control(),
             figures: snapshot.map(|snapshot| figures(event, snapshot)).unwrap_or_default(),
-            policy: self.controls.view(&control),
+            policy: PolicyView::new(&control, &event.configured),
             pace: snapshot.and_then(|snapshot| snapshot.pace),
             estimate_score: event.scores.share(),
         }
@@ -263,8 +263,8 @@ impl Desk {
     ) -> Result<(Option<Range>, Option<Range>), Error> {
         let control = event.control();
         let then = Control { overrides: control.overrides.changed(changes)?, ..(*control).clone() };
-        self.controls.check(&then)?;
-        let policy = self.controls.policy(&then);
+        then.overrides.over(&event.configured).check()?;
+        let policy = event.policy_under(&then);
         let snapshot = self.views.current(event).await?;
         let last = snapshot.meta.waiting.max(1);
         let now = event.outlook_under(&snapshot.policy).await.and_then(|outlook| outlook.range(last));
@@ -274,7 +274,7 @@ impl Desk {
 
     /// The settings in force.
     pub fn policy(&self, event: &Event) -> PolicyView {
-        self.controls.view(&event.control())
+        PolicyView::new(&event.control(), &event.configured)
     }
 
     /// Changes settings.

@@ -27,6 +27,7 @@ pub async fn make(ground: &Ground, seats: u32, inside: u32, waiting: u32) -> Res
         hold_ttl_ms: STAY_MS,
         sync_interval_ms: 5000,
         seats_per_pass: 4,
+        tickets_per_person: 0,
     };
     let mut policy: BTreeMap<&str, Value> = policy.fields().map(|(field, value)| (field, json!(value))).into();
     policy.extend([("version", json!(0)), ("seed", json!("")), ("slow_ttl_ms", json!(0)), ("slow_left", json!(0))]);

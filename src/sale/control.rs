@@ -24,8 +24,6 @@ use crate::store::{Stores, db};
 pub struct Controls {
     stores: Arc<Stores>,
     catalogue: Arc<Catalogue>,
-    /// In force where operators decided nothing else.
-    configured: Policy,
 }
 
 /// A decision of an operator.
@@ -48,29 +46,13 @@ pub struct Decided {
 }
 
 impl Controls {
-    pub fn new(stores: Arc<Stores>, catalogue: Arc<Catalogue>, configured: Policy) -> Self {
-        Self { stores, catalogue, configured }
-    }
-
-    /// The settings in force under what operators decided. A configuration that came later may not go with it: then the
-    /// rules between settings win.
-    pub fn policy(&self, control: &Control) -> Policy {
-        control.overrides.over(&self.configured).reconciled()
-    }
-
-    /// Refuses changes of operators that break a rule between settings.
-    pub fn check(&self, control: &Control) -> Result<(), Error> {
-        control.overrides.over(&self.configured).check()
-    }
-
-    /// Identifies this server's configuration.
-    pub fn seed(&self) -> String {
-        self.configured.seed()
+    pub fn new(stores: Arc<Stores>, catalogue: Arc<Catalogue>) -> Self {
+        Self { stores, catalogue }
     }
 
     /// Keeps a decision, with an entry in the audit log, and puts it in force.
     pub async fn decide(&self, event: &Arc<Event>, decision: Decision) -> Result<Decided, Error> {
-        let (id, configured) = (event.id, self.configured.clone());
+        let (id, configured) = (event.id, event.configured.clone());
         // A database that lost a commit in a failover may be behind: Redis takes nothing older than what it has.
         let in_redis = self.version_in_force(event).await;
         let control = self
@@ -136,11 +118,11 @@ impl Controls {
     /// Brings a decision to Redis, on top of this server's configuration.
     pub async fn put_in_force(&self, event: &Event, control: &Control) -> Result<(), Error> {
         let mut conn = self.stores.redis.get().await?;
-        let seed = self.seed();
+        let seed = event.configured.seed();
         // A Redis that refuses writes for now is good enough, if there is nothing to write.
         let (version, seeded) = reads::in_force(&mut conn, &event.keys).await?;
         if version.unwrap_or(0) != control.version || seeded.as_ref() != Some(&seed) {
-            let policy = self.policy(control);
+            let policy = event.policy_under(control);
             let mut fields: Vec<(&str, String)> =
                 policy.fields().into_iter().map(|(name, value)| (name, value.to_string())).collect();
             // Where operators decided nothing, the event is as it is.
@@ -208,12 +190,6 @@ impl PolicyView {
             settings: SETTINGS.iter().map(|setting| (setting.name.to_owned(), setting.get(&policy).into())).collect(),
             changed: control.overrides.names().map(str::to_owned).collect(),
         }
-    }
-}
-
-impl Controls {
-    pub fn view(&self, control: &Control) -> PolicyView {
-        PolicyView::new(control, &self.configured)
     }
 }
 

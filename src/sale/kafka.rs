@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use crate::base::error::Error;
 use crate::base::ids::{EventId, OrderId, Place};
 use crate::base::lock;
-use crate::base::request::Request;
+use crate::base::request::{Request, buyer_word};
 use crate::event::Event;
 use crate::event::catalogue::Catalogue;
 use crate::sale::broker::Broker;
@@ -59,7 +59,7 @@ struct Message {
 
 impl Message {
     fn new(event: EventId, request: &Request) -> Self {
-        let (seats, buyer) = (request.seats_word(), request.buyer_word());
+        let (seats, buyer) = (request.seats_word(), buyer_word(request.person));
         Self { event: event.get(), order: request.order, place: request.place.0, seats, buyer }
     }
 

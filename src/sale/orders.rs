@@ -16,12 +16,11 @@ use crate::base::ids::{EventId, OrderId, PersonId, Place, SeatNumber};
 use crate::base::order_number::OrderNumber;
 use crate::base::paging::{Page, PageOf};
 use crate::base::request::Request;
-use crate::base::token::Token;
 use crate::event::Event;
 use crate::event::catalogue::Catalogue;
 use crate::sale::broker::Broker;
-use crate::sale::seats::Party;
-use crate::sale::tickets::{Buyer, Purchase, Ticket, Tickets, check_payer};
+use crate::sale::seats::{Guest, Party, check_person};
+use crate::sale::tickets::{Buyer, Purchase, Ticket, Tickets};
 use crate::store::Stores;
 use crate::store::db::outcomes::{self, Outcome, Why};
 use crate::store::db::pool::Conn;
@@ -188,12 +187,11 @@ impl Orders {
         &self,
         lane: &Lane,
         event: &Arc<Event>,
-        token: Token,
-        person: Option<PersonId>,
+        guest: Guest,
         party: &Party,
     ) -> Result<Accepted, Error> {
-        let order = event.new_order(token.place());
-        let purchase = Purchase { order, token, person, party };
+        let order = event.new_order(guest.token.place());
+        let purchase = Purchase { order, guest, party };
         match timeout(A_MOMENT, self.tickets.buy(lane, event, &purchase)).await {
             Ok(bought) => bought.map(Accepted::Bought),
             // Both write the same order, so it is written once.
@@ -207,17 +205,16 @@ impl Orders {
         &self,
         lane: &Lane,
         event: &Arc<Event>,
-        token: Token,
-        person: Option<PersonId>,
+        guest: Guest,
         party: &Party,
     ) -> Result<Accepted, Error> {
-        let purchase = Purchase { order: event.new_order(token.place()), token, person, party };
+        let purchase = Purchase { order: event.new_order(guest.token.place()), guest, party };
         event.tally.heed(self.accept_party(lane, event, &purchase).await)
     }
 
     async fn accept_party(&self, lane: &Lane, event: &Arc<Event>, purchase: &Purchase<'_>) -> Result<Accepted, Error> {
-        let Purchase { order, token, person, party } = *purchase;
-        check_payer(event, person, party)?;
+        let Purchase { order, guest: guest @ Guest { token, person }, party } = *purchase;
+        check_person(event, person, party)?;
         event.asked();
         event.check_database()?;
         let mut seats = party.seats().to_vec();
@@ -233,8 +230,9 @@ impl Orders {
             Accept::Accepted { ahead } => (request.order, Some(ahead)),
             Accept::Known(order) => (order, None),
             Accept::Other(_) => return Err(Error::OrderPending),
+            Accept::Another => return Err(Error::PlaceOfAnother),
             Accept::NoPass => {
-                let before = self.tickets.bought_before(event, token, party).await?;
+                let before = self.tickets.bought_before(event, guest, party).await?;
                 return before.map(Accepted::Bought).ok_or(Error::NotActive);
             }
             Accept::Full => return Err(Error::Overloaded("orders")),

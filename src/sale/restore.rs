@@ -282,7 +282,7 @@ impl Restorer {
 
     /// Within this time everyone who still waits has been heard from again, ms.
     fn gap_wait(&self, event: &Event) -> u64 {
-        let policy = self.controls.policy(&event.control());
+        let policy = event.policy_under(&event.control());
         let seen = event.snapshot.load().as_ref().map_or(Duration::ZERO, |snapshot| snapshot.longest_poll());
         let wait = policy.longest_poll().max(seen) + policy.pulse_interval() * 2 + MARGIN;
         u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)
@@ -312,9 +312,9 @@ impl Restorer {
             changes: &changes,
             buyers: &buyers,
             seats: event.seats.len(),
-            policy: &self.controls.policy(&control),
+            policy: &event.policy_under(&control),
             control: &control,
-            seed: &self.controls.seed(),
+            seed: &event.configured.seed(),
             gap_wait: self.gap_wait(event),
         };
         let line = RebuiltLine::new(&sources);

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::base::error::Error;
-use crate::base::ids::{Place, SeatNumber};
+use crate::base::ids::{PersonId, SeatNumber};
 use crate::base::lock;
 use crate::base::seat::SeatState;
 use crate::base::token::Token;
@@ -19,7 +19,7 @@ use crate::event::tally::Count;
 use crate::sale::views::Views;
 use crate::store::Stores;
 use crate::store::redis::lane::Lane;
-use crate::store::redis::scripts::{Hold, Release};
+use crate::store::redis::scripts::{Hold, Holder, Release};
 
 /// Overdue holds freed by one script call.
 const EXPIRE_MOST: u64 = 500;
@@ -28,6 +28,8 @@ const EXPIRE_EVERY: Duration = Duration::from_secs(1);
 const LARGEST_PARTY: usize = 50;
 /// How often the next best seats are tried when others are faster.
 const TRIES: usize = 20;
+const PERSON_NEEDED: Error =
+    Error::Unauthorized("This seat is held and bought by a person: send your API key as Authorization: Bearer.");
 
 pub struct Seats {
     stores: Arc<Stores>,
@@ -42,6 +44,13 @@ pub struct Seats {
 struct Picking {
     seen: Option<Arc<SeatMap>>,
     states: Vec<SeatState>,
+}
+
+/// Who holds and buys: a place, and the person who is signed in.
+#[derive(Debug, Clone, Copy)]
+pub struct Guest {
+    pub token: Token,
+    pub person: Option<PersonId>,
 }
 
 /// The seats of one request: at least one, none twice.
@@ -126,31 +135,33 @@ impl Seats {
         Ok(AvailableCount { count: self.views.current(event).await?.seats.available })
     }
 
-    /// Lends seats to a place inside, all or none, for at least this long. The one call that does.
+    /// Lends seats to a guest inside, all or none, for at least this long. The one call that does.
     pub async fn lend(
         &self,
         lane: &Lane,
         event: &Event,
-        place: Place,
+        guest: Guest,
         party: &Party,
         at_least: Duration,
     ) -> Result<Hold, Error> {
+        check_person(event, guest.person, party)?;
         event.asked();
         event.check_database()?;
         let at_least_ms = u64::try_from(at_least.as_millis()).unwrap_or(u64::MAX);
         let scripts = &self.stores.scripts;
-        let lent = scripts.hold(&mut lane.call()?.link, &event.keys, place, at_least_ms, party.seats()).await;
-        event.own_writes.note(place);
+        let holder = Holder { place: guest.token.place(), person: guest.person, seats: party.seats() };
+        let lent = scripts.hold(&mut lane.call()?.link, &event.keys, at_least_ms, &holder).await;
+        event.own_writes.note(holder.place);
         lent
     }
 
     /// Holds seats for a visitor inside, all or none. Asking again for the same gives the same deadline.
-    pub async fn hold(&self, lane: &Lane, event: &Event, token: Token, party: &Party) -> Result<HeldSeats, Error> {
-        event.tally.heed(self.hold_party(lane, event, token, party).await)
+    pub async fn hold(&self, lane: &Lane, event: &Event, guest: Guest, party: &Party) -> Result<HeldSeats, Error> {
+        event.tally.heed(self.hold_party(lane, event, guest, party).await)
     }
 
-    async fn hold_party(&self, lane: &Lane, event: &Event, token: Token, party: &Party) -> Result<HeldSeats, Error> {
-        let left_ms = match self.lend(lane, event, token.place(), party, Duration::ZERO).await? {
+    async fn hold_party(&self, lane: &Lane, event: &Event, guest: Guest, party: &Party) -> Result<HeldSeats, Error> {
+        let left_ms = match self.lend(lane, event, guest, party, Duration::ZERO).await? {
             Hold::Held { left_ms } => left_ms,
             refused => return Err(refusal(refused, party)),
         };
@@ -174,10 +185,10 @@ impl Seats {
         &self,
         lane: &Lane,
         event: &Event,
-        token: Token,
+        guest: Guest,
         seat: SeatNumber,
     ) -> Result<HeldSeat, Error> {
-        let held = self.hold(lane, event, token, &Party::one(seat)).await?;
+        let held = self.hold(lane, event, guest, &Party::one(seat)).await?;
         let HeldSeats { mut seats, currency, expires_in_seconds, .. } = held;
         let seat = seats.pop().ok_or(Error::InvalidSeat)?;
         Ok(HeldSeat { currency: Some(currency), expires_in_seconds: Some(expires_in_seconds), ..seat })
@@ -185,11 +196,12 @@ impl Seats {
 
     /// Holds the best seats that are free next to each other. A visitor who holds exactly that many together gets the same
     /// again.
-    pub async fn best(&self, lane: &Lane, event: &Arc<Event>, token: Token, wish: &Wish) -> Result<HeldSeats, Error> {
-        event.tally.heed(self.hold_best(lane, event, token, wish).await)
+    pub async fn best(&self, lane: &Lane, event: &Arc<Event>, guest: Guest, wish: &Wish) -> Result<HeldSeats, Error> {
+        event.tally.heed(self.hold_best(lane, event, guest, wish).await)
     }
 
-    async fn hold_best(&self, lane: &Lane, event: &Arc<Event>, token: Token, wish: &Wish) -> Result<HeldSeats, Error> {
+    async fn hold_best(&self, lane: &Lane, event: &Arc<Event>, guest: Guest, wish: &Wish) -> Result<HeldSeats, Error> {
+        let token = guest.token;
         let section = wish.section.as_deref();
         if section.is_some_and(|name| !event.hall.sections.iter().any(|section| section.name == name)) {
             return Err(Error::InvalidRequest("The event has no section with this name.".to_owned()));
@@ -204,14 +216,14 @@ impl Seats {
             let snapshot = self.views.seen_by(event, token.place()).await?.snapshot;
             let mine: Vec<SeatNumber> = snapshot.seats.held_by(token.place()).into_iter().collect();
             if mine.len() == count && event.hall.together(&mine) && event.hall.all_in(section, &mine) {
-                match self.hold_party(lane, event, token, &Party(mine)).await {
+                match self.hold_party(lane, event, guest, &Party(mine)).await {
                     // Given back since, and someone else has them.
                     Err(Error::SeatsTaken(_)) => {}
                     outcome => return outcome,
                 }
             }
             let seats = self.pick(event, &snapshot.seats, section, count).ok_or(Error::NotTogether)?;
-            match self.hold_party(lane, event, token, &Party(seats.clone())).await {
+            match self.hold_party(lane, event, guest, &Party(seats.clone())).await {
                 // They look free and are not: that stays noted, and the next best are tried.
                 Err(Error::SeatsTaken(taken)) => {
                     self.put_back(event, seats, |seat| taken.iter().all(|(gone, _)| gone != seat));
@@ -294,11 +306,19 @@ impl Seats {
     }
 }
 
+/// A priced seat needs a person, and so does an event in which everyone may have so many tickets.
+pub fn check_person(event: &Event, person: Option<PersonId>, party: &Party) -> Result<(), Error> {
+    let priced = event.total(party.seats()).ok_or(Error::InvalidSeat)? > 0;
+    let counted = !event.priced && event.tickets_per_person() > 0;
+    if (priced || counted) && person.is_none() { Err(PERSON_NEEDED) } else { Ok(()) }
+}
+
 /// What a refused hold is called outside.
 pub fn refusal(hold: Hold, party: &Party) -> Error {
     match hold {
         Hold::Taken(seats) => Error::SeatsTaken(seats),
         Hold::Yours => sold(party.seats()),
+        Hold::Another => Error::PlaceOfAnother,
         Hold::NoPass => Error::NotActive,
         Hold::NoSeat(_) => Error::InvalidSeat,
         Hold::TooMany(most) => {

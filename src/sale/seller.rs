@@ -18,6 +18,8 @@ use crate::store::gather::{Batch, Capacity, Gather};
 const TOGETHER: usize = 200;
 /// A second statement works while the first one waits for its commit to reach the disk.
 const AT_ONCE: usize = 2;
+/// How often a purchase is tried alone whose buyer gets tickets elsewhere at the same moment.
+const TRIES: usize = 5;
 
 /// Something to sell, and until when that may be tried.
 #[derive(Clone)]
@@ -103,7 +105,7 @@ async fn insert(connections: &Pool, asked: &[NewOrder]) -> Vec<Result<Sold, Erro
     };
     let outcomes = match sell::sell(&mut conn, asked).await {
         Ok(outcomes) => outcomes.into_iter().map(Ok).collect(),
-        Err(Failure::Conflict | Failure::Refused(_)) => one_by_one(&mut conn, asked).await,
+        Err(Failure::Conflict | Failure::LimitPassed | Failure::Refused(_)) => one_by_one(&mut conn, asked).await,
         Err(failure) => for_all(error_of(failure)),
     };
     // Its connection is dead, though it may not show yet: a repeat must not get it.
@@ -116,7 +118,7 @@ async fn insert(connections: &Pool, asked: &[NewOrder]) -> Vec<Result<Sold, Erro
 async fn one_by_one(conn: &mut Conn, asked: &[NewOrder]) -> Vec<Result<Sold, Error>> {
     let mut sold = Vec::with_capacity(asked.len());
     for one in asked {
-        match sell::sell(conn, std::slice::from_ref(one)).await {
+        match alone(conn, one).await {
             Ok(outcome) => sold.extend(outcome.into_iter().map(Ok)),
             Err(Failure::Conflict) => sold.push(Ok(Sold::Refused)),
             Err(failure) => sold.push(Err(error_of(failure))),
@@ -125,11 +127,23 @@ async fn one_by_one(conn: &mut Conn, asked: &[NewOrder]) -> Vec<Result<Sold, Err
     sold
 }
 
+/// Sells to one buyer. If they got tickets elsewhere at that moment, the next try knows of those.
+async fn alone(conn: &mut Conn, one: &NewOrder) -> Result<Vec<Sold>, Failure> {
+    for _ in 1..TRIES {
+        match sell::sell(conn, std::slice::from_ref(one)).await {
+            Err(Failure::LimitPassed) => {}
+            outcome => return outcome,
+        }
+    }
+    sell::sell(conn, std::slice::from_ref(one)).await
+}
+
 fn error_of(failure: Failure) -> Error {
     match failure {
         Failure::ReadOnly(cause) => Error::Database(cause),
         Failure::Refused(cause) => Error::SaleRefused(cause),
         Failure::Unknown(cause) => Error::OutcomeUnknown(cause),
+        Failure::LimitPassed => Error::Overloaded("purchases of one person"),
         Failure::Conflict => Error::OutcomeUnknown("a conflict".to_owned()),
     }
 }

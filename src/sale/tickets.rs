@@ -20,7 +20,7 @@ use crate::event::Event;
 use crate::event::catalogue::Catalogue;
 use crate::event::snapshot::Standing;
 use crate::event::tally::Count;
-use crate::sale::seats::{Party, Seats, refusal, sold};
+use crate::sale::seats::{Guest, Party, Seats, refusal, sold};
 use crate::sale::seller::{Sale, Seller};
 use crate::sale::settle::Settler;
 use crate::store::db::audit_log::Entry;
@@ -33,8 +33,8 @@ use crate::store::{Stores, db};
 
 /// A hold that is being paid for lasts at least this long, so that the sale is written in time.
 pub const TIME_TO_PAY: Duration = Duration::from_secs(10);
-const WHO_CANCELS: &str = "A person bought this ticket: send their API key as Authorization: Bearer.";
-const WHO_PAYS: &str = "A priced seat is bought by a person: send your API key as Authorization: Bearer.";
+const OF_A_PERSON: Error =
+    Error::Unauthorized("A person bought this ticket: send their API key as Authorization: Bearer.");
 
 pub struct Tickets {
     stores: Arc<Stores>,
@@ -110,15 +110,14 @@ pub struct Buyer {
 #[derive(Clone, Copy)]
 pub struct Purchase<'a> {
     pub order: OrderId,
-    pub token: Token,
-    pub person: Option<PersonId>,
+    pub guest: Guest,
     pub party: &'a Party,
 }
 
 impl<'a> Purchase<'a> {
     /// One that is written at once.
-    pub fn new(token: Token, person: Option<PersonId>, party: &'a Party) -> Self {
-        Self { order: OrderId(Uuid::now_v7()), token, person, party }
+    pub fn new(guest: Guest, party: &'a Party) -> Self {
+        Self { order: OrderId(Uuid::now_v7()), guest, party }
     }
 }
 
@@ -141,10 +140,8 @@ impl Tickets {
     }
 
     async fn buy_party(&self, lane: &Lane, event: &Arc<Event>, purchase: &Purchase<'_>) -> Result<Vec<Ticket>, Error> {
-        let Purchase { token, person, party, .. } = *purchase;
-        check_payer(event, person, party)?;
         let asked = Instant::now();
-        let hold = self.seats.lend(lane, event, token.place(), party, TIME_TO_PAY).await?;
+        let hold = self.seats.lend(lane, event, purchase.guest, purchase.party, TIME_TO_PAY).await?;
         self.sell_held(lane, event, purchase, hold, asked).await
     }
 
@@ -157,7 +154,7 @@ impl Tickets {
         hold: Hold,
         asked: Instant,
     ) -> Result<Vec<Ticket>, Error> {
-        let Purchase { order, token, person, party } = *purchase;
+        let Purchase { order, guest: guest @ Guest { token, person }, party } = *purchase;
         match hold {
             Hold::Held { left_ms } => {
                 let order = NewOrder {
@@ -167,12 +164,13 @@ impl Tickets {
                     token: token.uuid(),
                     person,
                     seats: party.seats().iter().map(|seat| (TicketId(Uuid::now_v7()), *seat)).collect(),
+                    most: u32::try_from(event.tickets_per_person()).ok().filter(|most| *most > 0),
                 };
                 let deadline = asked + Duration::from_millis(left_ms);
-                self.sell(lane, event, token, party, Sale { event: event.clone(), order, deadline }).await
+                self.sell(lane, event, guest, party, Sale { event: event.clone(), order, deadline }).await
             }
-            Hold::Yours => self.owned(event, token, party).await?.ok_or_else(|| sold(party.seats())),
-            Hold::NoPass => self.bought_before(event, token, party).await?.ok_or(Error::NotActive),
+            Hold::Yours => self.owned(event, guest, party).await?.ok_or_else(|| sold(party.seats())),
+            Hold::NoPass => self.bought_before(event, guest, party).await?.ok_or(Error::NotActive),
             refused => Err(refusal(refused, party)),
         }
     }
@@ -181,28 +179,31 @@ impl Tickets {
     pub async fn bought_before(
         &self,
         event: &Event,
-        token: Token,
+        guest: Guest,
         party: &Party,
     ) -> Result<Option<Vec<Ticket>>, Error> {
-        if may_have_bought(event, token) { self.owned(event, token, party).await } else { Ok(None) }
+        if may_have_bought(event, guest.token) { self.owned(event, guest, party).await } else { Ok(None) }
     }
 
     async fn sell(
         &self,
         lane: &Lane,
         event: &Arc<Event>,
-        token: Token,
+        guest: Guest,
         party: &Party,
         sale: Sale,
     ) -> Result<Vec<Ticket>, Error> {
+        let token = guest.token;
         match self.seller.sell(sale).await {
             Ok(Sold::Sold(rows)) => {
                 event.own_writes.bought(token.place(), party.seats());
                 Ok(rows.into_iter().map(|row| self.ticket(event, row)).collect())
             }
+            // The hold stays: fewer of the seats can be bought.
+            Ok(Sold::TooMany { limit, owned }) => Err(Error::TicketLimit { limit, owned }),
             // The hold stays: there is time to charge and pay again.
             Ok(Sold::TooPoor { balance, total }) => Err(Error::InsufficientBalance { balance, total }),
-            Ok(Sold::Refused) => match self.owned(event, token, party).await? {
+            Ok(Sold::Refused) => match self.owned(event, guest, party).await? {
                 Some(tickets) => Ok(tickets),
                 None => Err(self.outrun(lane, event, token, party).await?),
             },
@@ -238,11 +239,13 @@ impl Tickets {
         }
     }
 
-    /// The tickets this place has for these seats. `NotActive` if its one order was for other seats.
-    async fn owned(&self, event: &Event, token: Token, party: &Party) -> Result<Option<Vec<Ticket>>, Error> {
-        let rows = self.by_place(event, token.place()).await?;
-        if rows.is_empty() {
-            return Ok(None);
+    /// The tickets this place has for these seats. `NotActive` if its one order was for other seats. A person's tickets are
+    /// not shown to another one who has the token.
+    async fn owned(&self, event: &Event, guest: Guest, party: &Party) -> Result<Option<Vec<Ticket>>, Error> {
+        let rows = self.by_place(event, guest.token.place()).await?;
+        let Some(first) = rows.first() else { return Ok(None) };
+        if first.user_id.is_some() && first.user_id != guest.person.map(|person| person.0) {
+            return Err(Error::PlaceOfAnother);
         }
         let own = |seat: &SeatNumber| {
             let row = rows.iter().find(|row| row.seat_number == seat.db() && row.status != CANCELLED)?;
@@ -269,9 +272,10 @@ impl Tickets {
         Ok((self.ticket(&event, row), order, event))
     }
 
-    /// What a place bought.
-    pub async fn of_place(&self, event: &Event, token: Token) -> Result<Vec<Ticket>, Error> {
-        let rows = self.by_place(event, token.place()).await?;
+    /// What a guest bought. The token alone does not show what a person bought.
+    pub async fn of_guest(&self, event: &Event, guest: Guest) -> Result<Vec<Ticket>, Error> {
+        let mut rows = self.by_place(event, guest.token.place()).await?;
+        rows.retain(|row| row.user_id.is_none() || row.user_id == guest.person.map(|person| person.0));
         Ok(rows.into_iter().map(|row| self.ticket(event, row)).collect())
     }
 
@@ -291,9 +295,6 @@ impl Tickets {
     pub async fn cancel(&self, buyer: &Buyer, id: TicketId) -> Result<Ticket, Error> {
         let row = self.own_row(buyer, id).await?;
         let event = self.event_of(&row).await?;
-        if row.user_id.is_some() && buyer.person.map(|person| person.0) != row.user_id {
-            return Err(Error::Unauthorized(WHO_CANCELS));
-        }
         if row.status == CANCELLED {
             return Ok(self.ticket(&event, row));
         }
@@ -386,19 +387,31 @@ impl Tickets {
     }
 
     async fn own_row(&self, buyer: &Buyer, id: TicketId) -> Result<TicketRow, Error> {
-        let row = self.row(id).await?;
-        row.filter(|row| self.owns(buyer, row)).ok_or(Error::TicketNotFound)
+        let row = self.row(id).await?.ok_or(Error::TicketNotFound)?;
+        match self.owns(buyer, &row) {
+            true => Ok(row),
+            false if self.has_token(buyer, &row) => Err(OF_A_PERSON),
+            false => Err(Error::TicketNotFound),
+        }
     }
 
+    /// Whether a ticket is the buyer's: what a person bought is for that person, and a token opens what nobody in particular
+    /// bought.
     pub fn owns(&self, buyer: &Buyer, row: &TicketRow) -> bool {
+        match row.user_id.map(PersonId) {
+            Some(person) => buyer.person == Some(person) && buyer.event.is_none_or(|event| event.db() == row.event_id),
+            None => self.has_token(buyer, row),
+        }
+    }
+
+    /// Whether the buyer has the token it was bought with.
+    fn has_token(&self, buyer: &Buyer, row: &TicketRow) -> bool {
         let same_place = |claim: Claim| {
             let token = self.catalogue.known(claim.event())?.verify(claim)?;
             Some(token.event().db() == row.event_id && token.place().db() == row.place)
         };
         let by_token = |claim: &Claim| claim.uuid() == row.queue_token || same_place(*claim).unwrap_or(false);
-        let mine =
-            buyer.claims.iter().any(by_token) || buyer.person.is_some_and(|person| row.user_id == Some(person.0));
-        mine && buyer.event.is_none_or(|event| event.db() == row.event_id)
+        buyer.event.is_none_or(|event| event.db() == row.event_id) && buyer.claims.iter().any(by_token)
     }
 
     pub async fn event_of(&self, row: &TicketRow) -> Result<Arc<Event>, Error> {
@@ -424,12 +437,6 @@ impl Tickets {
             cancelled_at: row.cancelled_at,
         }
     }
-}
-
-/// Refuses seats that the event does not have, and priced seats that nobody pays for.
-pub fn check_payer(event: &Event, person: Option<PersonId>, party: &Party) -> Result<(), Error> {
-    let priced = event.total(party.seats()).ok_or(Error::InvalidSeat)? > 0;
-    if priced && person.is_none() { Err(Error::Unauthorized(WHO_PAYS)) } else { Ok(()) }
 }
 
 /// Whether a place without a pass may have bought: a waiting one has not.

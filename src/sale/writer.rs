@@ -12,14 +12,14 @@ use crate::base::ids::OrderId;
 use crate::base::request::Request;
 use crate::event::Event;
 use crate::sale::broker::Broker;
-use crate::sale::seats::Party;
+use crate::sale::seats::{Guest, Party};
 use crate::sale::tickets::{Purchase, TIME_TO_PAY, Ticket, Tickets};
 use crate::store::Stores;
 use crate::store::db::outcomes::{self, Outcome, Why};
 use crate::store::db::tickets::by_orders;
 use crate::store::redis::lane::Lane;
 use crate::store::redis::reads::{self, PendingOrder};
-use crate::store::redis::scripts::{Finished, Hold, Take, Taken};
+use crate::store::redis::scripts::{Finished, Hold, Holder, Take, Taken};
 
 /// Orders written together.
 const TOGETHER: usize = 200;
@@ -180,7 +180,10 @@ impl Writer {
             return Ok(Vec::new());
         }
         let asked = Instant::now();
-        let parties: Vec<_> = orders.iter().map(|one| (one.request.place, one.request.seats.as_slice())).collect();
+        let parties: Vec<Holder> = orders
+            .iter()
+            .map(|Taken { request, .. }| Holder { place: request.place, person: request.person, seats: &request.seats })
+            .collect();
         let at_least_ms = u64::try_from(TIME_TO_PAY.as_millis()).unwrap_or(u64::MAX);
         let scripts = &self.stores.scripts;
         let holds = scripts.hold_in_turn(&mut self.lane.call()?.link, &event.keys, at_least_ms, &parties).await?;
@@ -190,7 +193,8 @@ impl Writer {
                 Err(error) => return self.written(request.order, false, Err(error)),
             };
             let token = event.sign(request.place);
-            let purchase = Purchase { order: request.order, token, person: request.person, party: &party };
+            let purchase =
+                Purchase { order: request.order, guest: Guest { token, person: request.person }, party: &party };
             let ends = match hold {
                 Hold::Held { left_ms } => Some(asked + Duration::from_millis(left_ms)),
                 _ => None,

@@ -14,6 +14,7 @@ use crate::base::token::MasterKeys;
 use crate::store::redis::links::Address;
 use crate::web::client::parse_network;
 use crate::web::limits::LimitSettings;
+use crate::web::origin;
 
 const PREFIX: &str = "ZTICKET_";
 
@@ -31,6 +32,8 @@ pub struct Config {
     pub management_bind: SocketAddr,
     /// Proxies whose word on the client's address is taken.
     pub trusted_proxies: Vec<IpNet>,
+    /// Other sites whose pages may use the API.
+    pub allowed_origins: Vec<String>,
     /// What one address may do.
     pub limits: LimitSettings,
     /// Most connections open at once.
@@ -117,11 +120,21 @@ impl Config {
                 SocketAddr::from(([127, 0, 0, 1], 18080)),
                 "an address such as 127.0.0.1:18080",
             )?,
-            trusted_proxies: vars.networks("ZTICKET_TRUSTED_PROXIES")?,
+            trusted_proxies: vars.list(
+                "ZTICKET_TRUSTED_PROXIES",
+                parse_network,
+                "addresses or networks such as 10.0.0.0/8, separated by commas",
+            )?,
+            allowed_origins: vars.list(
+                "ZTICKET_ALLOWED_ORIGINS",
+                origin::parse,
+                "origins such as https://shop.example, separated by commas",
+            )?,
             limits: LimitSettings {
                 enter_per_second: vars.number("ZTICKET_LIMIT_ENTER_PER_SECOND", 100, 0, 1_000_000)?,
                 buy_per_second: vars.number("ZTICKET_LIMIT_BUY_PER_SECOND", 100, 0, 1_000_000)?,
                 sign_up_per_second: vars.number("ZTICKET_LIMIT_SIGN_UP_PER_SECOND", 10, 0, 1_000_000)?,
+                person_per_second: vars.number("ZTICKET_LIMIT_PERSON_PER_SECOND", 10, 0, 1_000_000)?,
                 streams: vars.number("ZTICKET_LIMIT_STREAMS", 1000, 0, 1_000_000)?,
             },
             max_connections: vars.number("ZTICKET_MAX_CONNECTIONS", 50_000, 1, 10_000_000)?,
@@ -140,6 +153,7 @@ impl Config {
                 hold_ttl_ms: vars.number("ZTICKET_SEAT_HOLD_TTL_SECONDS", 300, 1, 86_400)? * 1000,
                 sync_interval_ms: vars.number("ZTICKET_SYNC_INTERVAL_MS", 5000, 10, 3_600_000)?,
                 seats_per_pass: Policy::SEATS_PER_PASS,
+                tickets_per_person: Policy::TICKETS_PER_PERSON,
             },
             default_event: vars.event("ZTICKET_DEFAULT_EVENT_ID")?,
             make_default_event: vars.switch("ZTICKET_DEFAULT_EVENT", true)?,
@@ -321,15 +335,12 @@ impl Vars {
         }
     }
 
-    fn networks(&mut self, name: &str) -> Result<Vec<IpNet>, ConfigError> {
+    /// Values of one kind, separated by commas.
+    fn list<T>(&mut self, name: &str, parse: impl Fn(&str) -> Option<T>, kind: &str) -> Result<Vec<T>, ConfigError> {
         let value = self.text(name).unwrap_or_default();
         let parts = value.split(',').map(str::trim).filter(|part| !part.is_empty());
-        let kind = "addresses or networks such as 10.0.0.0/8, separated by commas";
-        parts
-            .map(|part| {
-                parse_network(part).ok_or_else(|| ConfigError::new(name, format!("must be {kind}, not {part:?}")))
-            })
-            .collect()
+        let wrong = |part: &str| ConfigError::new(name, format!("must be {kind}, not {part:?}"));
+        parts.map(|part| parse(part).ok_or_else(|| wrong(part))).collect()
     }
 
     fn finish(self) -> Result<(), ConfigError> {
@@ -388,6 +399,10 @@ mod tests {
         assert!(
             problem(&[("ZTICKET_TRUSTED_PROXIES", "::1, 10.0.0.0/33")])
                 .starts_with("ZTICKET_TRUSTED_PROXIES: must be addresses")
+        );
+        assert!(
+            problem(&[("ZTICKET_ALLOWED_ORIGINS", "https://a.example, b.example")])
+                .starts_with("ZTICKET_ALLOWED_ORIGINS: must be origins")
         );
         assert!(
             problem(&[("ZTICKET_ADMIN_TOKEN", "fifteen letters")]).starts_with("ZTICKET_ADMIN_TOKEN: must have at")

@@ -96,7 +96,8 @@ pub async fn build_with(
     if config.makes_default_event() && setup::ensure_default_event(&stores.db, config.seat_count).await? {
         tracing::info!(seats = config.seat_count, "made the default event");
     }
-    let catalogue = Arc::new(Catalogue::new(stores.db.clone(), master.clone(), config.default_event));
+    let catalogue =
+        Arc::new(Catalogue::new(stores.db.clone(), master.clone(), config.default_event, config.policy.clone()));
     catalogue.refresh().await?;
     assemble(config, stores, catalogue, &master)
 }
@@ -121,7 +122,7 @@ fn assemble(
     let touched = Arc::new(Touched::default());
     let sweep_every = Duration::from_millis(config.policy.sync_interval_ms);
     let (settler, to_settle) = Settler::new(stores.clone(), catalogue.clone(), sweep_every, touched.clone());
-    let controls = Arc::new(Controls::new(stores.clone(), catalogue.clone(), policy()));
+    let controls = Arc::new(Controls::new(stores.clone(), catalogue.clone()));
     let restorer = Arc::new(Restorer::new(stores.clone(), catalogue.clone(), settler.clone(), controls.clone()));
     let views = Arc::new(Views::new(stores.clone(), restorer.clone(), config.snapshot_interval));
     let admit_every = Duration::from_millis(config.policy.interval_ms);
@@ -172,6 +173,7 @@ fn assemble(
         seal: Seal::new(master),
         settings: Settings {
             trusted_proxies: config.trusted_proxies.clone(),
+            allowed_origins: config.allowed_origins.clone(),
             request_time: config.request_time,
             max_connections: config.max_connections,
             currency: currency(),

@@ -19,9 +19,11 @@ use crate::base::token::{Claim, Token};
 use crate::event::Event;
 use crate::event::facts::Booking;
 use crate::house::people::IdempotencyKey;
+use crate::sale::seats::Guest;
 use crate::sale::tickets::Buyer;
 use crate::web::client::Client;
-use crate::web::limits::{Limits, Rate, Slot};
+use crate::web::limits::{self, Limits, Rate, Slot};
+use crate::web::origin;
 use crate::web::site::{Site, Worker};
 
 const TOKEN_HEADER: &str = "X-Queue-Token";
@@ -67,7 +69,14 @@ fn token_header(request: &HttpRequest) -> Result<Option<String>, Error> {
 async fn person(request: &HttpRequest) -> Result<Option<PersonId>, Error> {
     let Some(value) = request.headers().get(AUTHORIZATION) else { return Ok(None) };
     let key = bearer(value).ok_or(NO_KEY)?;
-    worker(request)?.site.people.by_key(key).await.map(Some)
+    match worker(request)?.site.people.by_key(key).await {
+        Err(error @ Error::Unauthorized(_)) => {
+            // Guessing is as limited as signing up.
+            within(site(request)?, request, |limits| &limits.sign_up)?;
+            Err(error)
+        }
+        found => found.map(Some),
+    }
 }
 
 /// The text after the word Bearer.
@@ -84,6 +93,9 @@ pub struct PathToken(pub Token, pub Arc<Event>);
 
 /// The token in the header, which must be there, with its event.
 pub struct Visitor(pub Token, pub Arc<Event>);
+
+/// The same, and the person whose API key is sent, if one is: who holds and buys.
+pub struct Holder(pub Guest, pub Arc<Event>);
 
 /// The token in the header, if there is one, with its event, or the event of the path, or the default one.
 pub struct Looker(pub Option<Token>, pub Arc<Event>);
@@ -111,6 +123,9 @@ pub struct StreamSlot(pub Slot);
 
 /// Permission of the address to join a line. Handlers take it first, so that a refused request costs nothing else.
 pub struct MayEnter;
+
+/// No page of a site that the operator did not name sent this: it could put its visitors' browsers into a line.
+pub struct NotFromElsewhere;
 
 /// Permission of the address to hold or buy.
 pub struct MayBuy;
@@ -170,6 +185,11 @@ extract!(Visitor, |request| {
     Ok(Visitor(token, event))
 });
 
+extract!(Holder, |request| {
+    let Visitor(token, event) = Visitor::extract(&request).await?;
+    Ok(Holder(Guest { token, person: person(&request).await? }, event))
+});
+
 extract!(Looker, |request| {
     match token_header(&request)? {
         Some(text) => token(&request, &text).await.map(|(token, event)| Looker(Some(token), event)),
@@ -177,7 +197,11 @@ extract!(Looker, |request| {
     }
 });
 
-extract!(Person, |request| person(&request).await?.map(Person).ok_or(NO_KEY));
+extract!(Person, |request| {
+    let person = person(&request).await?.ok_or(NO_KEY)?;
+    within_person(&request, person)?;
+    Ok(Person(person))
+});
 
 extract!(MaybePerson, |request| person(&request).await.map(MaybePerson));
 
@@ -214,6 +238,7 @@ async fn buyer(request: &HttpRequest) -> Result<Buyer, Error> {
         None => Vec::new(),
     };
     let person = person(request).await?;
+    person.map_or(Ok(()), |person| within_person(request, person))?;
     Ok(Buyer { claims, person, event: named })
 }
 
@@ -240,8 +265,23 @@ limited!(MayBuy, |limits| &limits.buy);
 limited!(MaySignUp, |limits| &limits.sign_up);
 
 /// Refuses a client that did this too often lately.
-pub fn within(site: &Site, request: &HttpRequest, rate: impl FnOnce(&Limits) -> &Rate) -> Result<(), Error> {
-    rate(&site.limits).check(|| Client::of(request, &site.settings.trusted_proxies))
+pub fn within(site: &Site, request: &HttpRequest, rate: impl FnOnce(&Limits) -> &Rate<Client>) -> Result<(), Error> {
+    limits::note(request, rate(&site.limits).check(|| Client::of(request, &site.settings.trusted_proxies)))
+}
+
+/// The same for a person who asks about what is theirs.
+pub fn within_person(request: &HttpRequest, person: PersonId) -> Result<(), Error> {
+    limits::note(request, site(request)?.limits.person.check(|| person))
+}
+
+impl FromRequest for NotFromElsewhere {
+    type Error = Error;
+    type Future = Ready<Result<Self, Error>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        let allowed = site(request).map(|site| origin::is_allowed(request, &site.settings.allowed_origins));
+        ready(allowed.and_then(|allowed| if allowed { Ok(Self) } else { Err(Error::CrossSite) }))
+    }
 }
 
 impl FromRequest for StreamSlot {

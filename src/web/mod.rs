@@ -16,6 +16,7 @@ pub mod management;
 pub mod measured;
 pub mod operator;
 pub mod order_push;
+pub mod origin;
 pub mod pages;
 pub mod push;
 pub mod route;

@@ -230,6 +230,7 @@ mod tests {
     use super::*;
     use crate::base::hall::Hall;
     use crate::base::ids::EventId;
+    use crate::base::policy::Policy;
     use crate::base::token::MasterKeys;
     use crate::event::Seat;
     use crate::event::facts::tests::always_open;
@@ -241,7 +242,15 @@ mod tests {
         let master = MasterKeys { current: [7; 32], previous: None };
         let seat = |number| Seat { label: format!("A{number}"), price: 1000 };
         let hall = Hall::new(vec![(String::new(), vec![seats])]);
-        Arc::new(Event::new(id, (1..=seats).map(seat).collect(), hall, uuid::Uuid::nil(), &master, always_open()))
+        Arc::new(Event::new(
+            id,
+            (1..=seats).map(seat).collect(),
+            hall,
+            uuid::Uuid::nil(),
+            &master,
+            always_open(),
+            &Policy::default(),
+        ))
     }
 
     fn seat_map(seats: usize, sold: &[usize]) -> Arc<SeatMap> {

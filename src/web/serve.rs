@@ -18,7 +18,7 @@ use crate::base::error::Error;
 use crate::web::measured::{Measured, name};
 use crate::web::route::{get, not_found, path};
 use crate::web::site::{Site, Worker};
-use crate::web::{api, chunked, listener, machine, management, pages};
+use crate::web::{api, chunked, limits, listener, machine, management, pages};
 
 /// Path and query of a request. The longest that pages and scripts ever send is a tenth of it.
 const URI_LIMIT: usize = 4096;
@@ -34,7 +34,7 @@ pub fn serve(site: Arc<Site>, listener: TcpListener) -> Result<Server, Error> {
     let server = HttpServer::new(move || {
         let worker = Worker::new(site.clone(), workers);
         let stopping = Rc::new(site.stopping.subscribe());
-        let metrics = site.metrics.clone();
+        let (metrics, allowed_origins) = (site.metrics.clone(), site.settings.allowed_origins.clone());
         site.workers.join(|worker| metrics.worker_lag_seconds.with_label_values(&[worker]));
         let unknown = Rc::new(Measured::new(&metrics, "none".to_owned()));
         App::new()
@@ -55,6 +55,10 @@ pub fn serve(site: Arc<Site>, listener: TcpListener) -> Result<Server, Error> {
                         // The next request on this connection is for another server.
                         response.response_mut().head_mut().set_connection_type(ConnectionType::Close);
                     }
+                    {
+                        let (request, response) = (response.request().clone(), response.response_mut());
+                        limits::tell(&request, response.headers_mut());
+                    }
                     let route = response.request().app_data::<Measured>().unwrap_or(&unknown);
                     route.answered(response.request().method(), response.status(), started.elapsed());
                     note(route, response.request().method(), response.status());
@@ -71,7 +75,7 @@ pub fn serve(site: Arc<Site>, listener: TcpListener) -> Result<Server, Error> {
                 Err(error) => tracing::error!(%error, "a web worker cannot connect to Redis"),
             })
             .service(path(&metrics, "", "/livez", "GET, HEAD").route(get().to(livez)))
-            .configure(|config| api::routes(config, &metrics))
+            .configure(|config| api::routes(config, &metrics, &allowed_origins))
             .configure(|config| pages::routes(config, &metrics))
             .default_service(web::to(pages::not_found))
     })

@@ -63,6 +63,8 @@ pub struct Site {
 pub struct Settings {
     /// Proxies whose word on the client's address is taken.
     pub trusted_proxies: Vec<IpNet>,
+    /// Other sites whose pages may use the API.
+    pub allowed_origins: Vec<String>,
     /// How long a connection may be quiet between requests, and how long a request's head and body may take to arrive.
     pub request_time: Duration,
     /// Most connections open at once.

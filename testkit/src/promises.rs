@@ -44,6 +44,13 @@ pub const PROMISES: &[(&str, &str)] = &[
          WHERE t.total <> coalesce(p.amount, 0) OR p.user_id <> o.user_id OR t.total > 0 AND o.user_id IS NULL",
     ),
     (
+        "nobody has more tickets of an event than are counted, and nobody has more than they may",
+        "SELECT FROM (SELECT o.user_id, o.event_id, count(*) FILTER (WHERE t.status <> 'CANCELLED') AS living
+           FROM orders o JOIN tickets t ON t.order_id = o.id WHERE o.user_id IS NOT NULL GROUP BY 1, 2) AS has
+         LEFT JOIN person_tickets p USING (user_id, event_id)
+         WHERE p.living IS DISTINCT FROM has.living OR p.living > p.most",
+    ),
+    (
         "what was cancelled was paid back",
         "SELECT FROM payments p WHERE p.refunded <>
          (SELECT coalesce(sum(price), 0) FROM tickets t WHERE t.order_id = p.order_id AND t.status = 'CANCELLED')",

@@ -41,7 +41,7 @@ async fn a_sale_is_shown_with_its_figures_and_settings() {
     let visitors = app.inside_of(event, 2).await;
     app.enter_as(event, None).await;
     assert_eq!(app.pay(&visitors[0], &buyer, &[1, 11]).await.0, 200);
-    app.hold_seats(&visitors[1], &[2]).await;
+    app.hold_seats_as(&visitors[1], &buyer, &[2]).await;
     app.settle().await;
     app.parts().views.fresh(&app.parts().catalogue.known(event).unwrap()).await.unwrap();
     let (status, sale) = admin(&app, Method::GET, &format!("/events/{event}"), Value::Null).await;
@@ -56,7 +56,7 @@ async fn a_sale_is_shown_with_its_figures_and_settings() {
     assert_eq!(sale["title"], "Night Train");
     let policy = json!({
         "version": 0, "batch": 200, "intervalMs": 50, "maxActive": 200, "activeTtlSeconds": 300, "holdTtlSeconds": 300,
-        "queueTtlSeconds": 180, "maxQueue": 0, "seatsPerPass": 4, "changed": [],
+        "queueTtlSeconds": 180, "maxQueue": 0, "seatsPerPass": 4, "ticketsPerPerson": 4, "changed": [],
     });
     assert_eq!(sale["policy"], policy);
 

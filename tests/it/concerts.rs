@@ -45,7 +45,7 @@ async fn concerts_are_listed_a_page_at_a_time() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_concert_shows_its_dates_and_which_can_still_be_booked() {
-    let app = TestApp::by_hand(|_| {}).await;
+    let app = TestApp::by_hand(|config| config.policy.tickets_per_person = 0).await;
     let mut concert = plan();
     let day = |days| json!({ "startsAt": Utc::now() + TimeDelta::days(days) });
     concert["dates"] = json!([day(32), day(30), day(31), day(29)]);
@@ -296,10 +296,11 @@ async fn the_best_seats_of_a_section_can_be_asked_for() {
     let app = TestApp::by_hand(|_| {}).await;
     let event = app.priced_event().await;
     let visitors = app.inside_of(event, 2).await;
-    let (_, body) = app.best(&visitors[0], json!({ "count": 2, "section": "S" })).await;
+    let person = app.sign_up("A").await;
+    let (_, body) = app.best_as(&visitors[0], &person, json!({ "count": 2, "section": "S" })).await;
     assert_eq!((&body["seatNumbers"], &body["total"]), (&json!([15, 16]), &60_000.into()));
     assert_eq!(body["seats"][0], json!({ "seatNumber": 15, "label": "S-A5", "price": 30_000 }));
-    let (_, body) = app.best(&visitors[1], json!({ "count": 3 })).await;
+    let (_, body) = app.best_as(&visitors[1], &person, json!({ "count": 3 })).await;
     assert_eq!(body["seatNumbers"], json!([4, 5, 6]), "nearest to the stage without a word about the section");
     app.finish().await;
 }
@@ -311,7 +312,7 @@ async fn a_map_of_5000_seats_comes_from_memory_compressed_and_once() {
     hall["layout"] = json!({ "sections": [{ "name": "Floor", "price": 90_000, "rows": 50, "seatsPerRow": 100 }] });
     let event = app.concert(&hall).await.1[0];
     let visitor = &app.inside_of(event, 1).await[0];
-    app.hold_seats(visitor, &[7]).await;
+    app.hold_seats_as(visitor, &app.sign_up("A").await, &[7]).await;
     app.look().await;
     let path = format!("/api/events/{event}/seats");
     let get = |headers: &[(&str, &str)]| {

@@ -177,7 +177,7 @@ async fn settings_are_changed_one_by_one_and_refusals_keep_what_was_typed() {
     let mut browser = Browser::signed_in(&app, TOKEN).await;
     let form = |max_active: &'static str, version: &'static str, what: &'static str| {
         let rest = [("batch", "200"), ("intervalMs", "50"), ("activeTtlSeconds", "300"), ("holdTtlSeconds", "300")];
-        let more = [("queueTtlSeconds", "180"), ("maxQueue", "0"), ("seatsPerPass", "4")];
+        let more = [("queueTtlSeconds", "180"), ("maxQueue", "0"), ("seatsPerPass", "4"), ("ticketsPerPerson", "0")];
         let own = [("maxActive", max_active), ("version", version), ("what", what)];
         [&rest[..], &more, &own].concat()
     };
@@ -199,7 +199,7 @@ async fn settings_are_changed_one_by_one_and_refusals_keep_what_was_typed() {
     let mut rule = form("400", "1", "save");
     rule[3] = ("holdTtlSeconds", "301");
     for what in ["save", "preview"] {
-        rule[9] = ("what", what);
+        rule[10] = ("what", what);
         let refused = browser.post("/admin/events/1/policy", &rule).await;
         assert!(refused.status == 422 && refused.text.contains("A pass has to last at least as long"), "{what}");
     }
@@ -222,7 +222,7 @@ async fn a_change_in_the_console_is_in_force_on_every_server_within_a_second() {
     is_in_force_on_another_server(async |app| {
         let mut browser = Browser::signed_in(app, TOKEN).await;
         let rest = [("batch", "200"), ("intervalMs", "20"), ("activeTtlSeconds", "300"), ("holdTtlSeconds", "300")];
-        let more = [("queueTtlSeconds", "180"), ("maxQueue", "0"), ("seatsPerPass", "4")];
+        let more = [("queueTtlSeconds", "180"), ("maxQueue", "0"), ("seatsPerPass", "4"), ("ticketsPerPerson", "0")];
         let own = [("maxActive", "2"), ("version", "0"), ("what", "save")];
         browser.post("/admin/events/1/policy", &[&rest[..], &more, &own].concat()).await;
     })

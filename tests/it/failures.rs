@@ -20,6 +20,7 @@ async fn commit_only(app: &TestApp, visitor: &Visitor, seat: u32) {
         token: Uuid::parse_str(&visitor.0).unwrap(),
         person: None,
         seats: vec![(TicketId(Uuid::now_v7()), SeatNumber(seat))],
+        most: None,
     };
     let mut conn = app.parts().stores.db.get().await.unwrap();
     let sold = sell::sell(&mut conn, &[order]).await.unwrap();

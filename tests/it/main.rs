@@ -13,6 +13,7 @@ mod console;
 mod deploy;
 mod estimate;
 mod failures;
+mod fairness;
 mod flow;
 mod http;
 mod lab;

@@ -74,7 +74,7 @@ async fn concerts_are_ranked_by_what_they_sold_and_a_cancel_counts() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sale_on_several_servers_is_ranked_by_the_time_to_its_last_seat() {
-    let app = TestApp::start().await;
+    let app = TestApp::start_with(Background::Running, |config| config.policy.tickets_per_person = 0).await;
     let servers = [app.another(Background::Running).await, app.another(Background::Running).await];
     let mut hall = plan();
     hall["layout"] = json!({ "sections": [{ "price": 100, "rows": [6] }] });

@@ -10,7 +10,7 @@ use crate::lab::ground::{Fault, Ground};
 use crate::lab::steps::{Answer, Ask};
 use crate::lab::way::{About, Way};
 use crate::lab::ways::unique_insert::insert;
-use crate::store::redis::scripts::Hold;
+use crate::store::redis::scripts::{Hold, Holder};
 
 /// A hold lasts at least this long after paying began.
 const TIME_TO_PAY_MS: u64 = 5000;
@@ -41,7 +41,8 @@ impl Way for ZTicket {
         async move {
             let (place, seat) = (Place(ask.buyer.cast_unsigned()), SeatNumber(ask.item.cast_unsigned()));
             let scripts = &ground.scripts;
-            match scripts.hold(&mut ground.link.clone(), &ground.keys, place, TIME_TO_PAY_MS, &[seat]).await? {
+            let holder = Holder { place, person: None, seats: &[seat] };
+            match scripts.hold(&mut ground.link.clone(), &ground.keys, TIME_TO_PAY_MS, &holder).await? {
                 Hold::Held { .. } => insert(ground, ask).await,
                 _ => Ok(Answer::Refused),
             }

@@ -149,6 +149,15 @@ diesel::table! {
 }
 
 diesel::table! {
+    person_tickets (user_id, event_id) {
+        user_id -> Uuid,
+        event_id -> Int4,
+        living -> Int4,
+        most -> Nullable<Int4>,
+    }
+}
+
+diesel::table! {
     refusals (event_id, minute, reason) {
         event_id -> Int4,
         minute -> Timestamptz,
@@ -221,11 +230,13 @@ diesel::joinable!(ledger -> users (user_id));
 diesel::joinable!(orders -> users (user_id));
 diesel::joinable!(payments -> orders (order_id));
 diesel::joinable!(payments -> users (user_id));
+diesel::joinable!(person_tickets -> events (event_id));
+diesel::joinable!(person_tickets -> users (user_id));
 diesel::joinable!(refusals -> events (event_id));
 diesel::joinable!(seats -> events (event_id));
 diesel::joinable!(sections -> events (event_id));
 diesel::joinable!(tickets -> orders (order_id));
 
 diesel::allow_tables_to_appear_in_same_query!(
-    audit_log, concerts, controls, events, figures, ledger, operator_sessions, operators, orders, outbox, outcomes, payments, refusals, seats, sections, signing_keys, tickets, users,
+    audit_log, concerts, controls, events, figures, ledger, operator_sessions, operators, orders, outbox, outcomes, payments, person_tickets, refusals, seats, sections, signing_keys, tickets, users,
 );

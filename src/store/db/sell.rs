@@ -18,6 +18,9 @@ use crate::store::db::pool::Conn;
 use crate::store::db::statement::Statement;
 use crate::store::db::tickets::TicketRow;
 
+/// The rule of the database that nobody has more tickets of an event than they may.
+const LIMIT: &str = "person_tickets_within_limit";
+
 /// A purchase to write: all of its seats, or none.
 #[derive(Debug, Clone)]
 pub struct NewOrder {
@@ -28,6 +31,8 @@ pub struct NewOrder {
     /// The person who pays; free seats need none.
     pub person: Option<PersonId>,
     pub seats: Vec<(TicketId, SeatNumber)>,
+    /// How many tickets of the event this person may have; `None`: any number.
+    pub most: Option<u32>,
 }
 
 /// How an order went.
@@ -36,6 +41,11 @@ pub enum Sold {
     Sold(Vec<TicketRow>),
     /// A seat is sold, or the place has its order already.
     Refused,
+    /// The person would have too many tickets of the event.
+    TooMany {
+        limit: u32,
+        owned: u32,
+    },
     /// The balance is too low, and nothing else was in the way.
     TooPoor {
         balance: i64,
@@ -48,6 +58,8 @@ pub enum Sold {
 pub enum Failure {
     /// Another server sold at the same moment.
     Conflict,
+    /// The person got tickets of the event elsewhere at the same moment, and would have too many with these.
+    LimitPassed,
     /// The database cannot write at the moment. Nothing was written.
     ReadOnly(String),
     /// The database said no to one of the orders. Nothing was written.
@@ -61,6 +73,9 @@ impl From<DbError> for Failure {
         use DatabaseErrorKind as Kind;
         match &error {
             DbError::DatabaseError(Kind::UniqueViolation | Kind::SerializationFailure, _) => Self::Conflict,
+            DbError::DatabaseError(Kind::CheckViolation, info) if info.constraint_name() == Some(LIMIT) => {
+                Self::LimitPassed
+            }
             DbError::DatabaseError(Kind::ReadOnlyTransaction, _) => Self::ReadOnly(error.to_string()),
             DbError::DatabaseError(Kind::CheckViolation | Kind::NotNullViolation | Kind::ForeignKeyViolation, _) => {
                 Self::Refused(error.to_string())
@@ -84,6 +99,7 @@ pub async fn sell(conn: &mut Conn, asked: &[NewOrder]) -> Result<Vec<Sold>, Fail
         tokens: seats().map(|(order, _)| order.token).collect(),
         people: seats().map(|(order, _)| order.person.map(|person| person.0)).collect(),
         parties: seats().map(|(order, _)| i64::try_from(order.seats.len()).unwrap_or(i64::MAX)).collect(),
+        limits: seats().map(|(order, _)| order.most.map(|most| i32::try_from(most).unwrap_or(i32::MAX))).collect(),
     }
     .load(conn)
     .await
@@ -92,8 +108,10 @@ pub async fn sell(conn: &mut Conn, asked: &[NewOrder]) -> Result<Vec<Sold>, Fail
     Ok(asked.iter().map(|order| how_it_went(order, &rows)).collect())
 }
 
-/// Ticket, seat version, price, time of sale, total and balance: all but the first null where they do not apply.
-type AnswerRow = (Uuid, Option<i64>, Option<i64>, Option<DateTime<Utc>>, Option<i64>, Option<i64>);
+/// Ticket, seat version, price, time of sale, total, balance, tickets owned before, and how many may be: all but the first
+/// null where they do not apply.
+type AnswerRow =
+    (Uuid, Option<i64>, Option<i64>, Option<DateTime<Utc>>, Option<i64>, Option<i64>, Option<i32>, Option<i32>);
 
 fn how_it_went(order: &NewOrder, rows: &HashMap<Uuid, AnswerRow>) -> Sold {
     let sold = |(id, seat): &(TicketId, SeatNumber)| match rows.get(&id.0) {
@@ -116,8 +134,14 @@ fn how_it_went(order: &NewOrder, rows: &HashMap<Uuid, AnswerRow>) -> Sold {
     if let Some(tickets) = order.seats.iter().map(sold).collect() {
         return Sold::Sold(tickets);
     }
+    let more = i32::try_from(order.seats.len()).unwrap_or(i32::MAX);
     match order.seats.as_slice().first().and_then(|(id, _)| rows.get(&id.0)) {
-        Some((.., Some(total), Some(balance))) if balance < total => Sold::TooPoor { balance: *balance, total: *total },
+        Some((.., Some(owned), Some(most))) if owned.saturating_add(more) > *most => {
+            Sold::TooMany { limit: most.cast_unsigned(), owned: owned.cast_unsigned() }
+        }
+        Some((.., Some(total), Some(balance), _, _)) if balance < total => {
+            Sold::TooPoor { balance: *balance, total: *total }
+        }
         _ => Sold::Refused,
     }
 }
@@ -133,11 +157,20 @@ struct Sell {
     tokens: Vec<Uuid>,
     people: Vec<Option<Uuid>>,
     parties: Vec<i64>,
+    limits: Vec<Option<i32>>,
 }
 
 impl Query for Sell {
-    type SqlType =
-        (SqlUuid, Nullable<BigInt>, Nullable<BigInt>, Nullable<Timestamptz>, Nullable<BigInt>, Nullable<BigInt>);
+    type SqlType = (
+        SqlUuid,
+        Nullable<BigInt>,
+        Nullable<BigInt>,
+        Nullable<Timestamptz>,
+        Nullable<BigInt>,
+        Nullable<BigInt>,
+        Nullable<Integer>,
+        Nullable<Integer>,
+    );
 }
 
 impl QueryFragment<Pg> for Sell {
@@ -159,6 +192,7 @@ impl QueryFragment<Pg> for Sell {
         value::<Array<SqlUuid>, _>(&mut sql, &mut out, &self.tokens)?;
         value::<Array<Nullable<SqlUuid>>, _>(&mut sql, &mut out, &self.people)?;
         value::<Array<BigInt>, _>(&mut sql, &mut out, &self.parties)?;
+        value::<Array<Nullable<Integer>>, _>(&mut sql, &mut out, &self.limits)?;
         sql.write_rest(&mut out);
         Ok(())
     }

@@ -49,6 +49,7 @@ keys! {
     Working = "working",
     Frozen = "frozen",
     Latest = "latest",
+    People = "people",
     ;
     Ranking = "ranking",
     AsOf = "as_of",

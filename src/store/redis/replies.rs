@@ -71,6 +71,8 @@ pub enum Accept {
     Known(OrderId),
     /// The place has an order for other seats.
     Other(OrderId),
+    /// The place is used by another person.
+    Another,
     NoPass,
     Full,
 }
@@ -133,6 +135,8 @@ pub enum Hold {
     /// Already bought by this place.
     Yours,
     Taken(Vec<(SeatNumber, SeatState)>),
+    /// The place is used by another person.
+    Another,
     NoPass,
     NoSeat(SeatNumber),
     TooMany(u64),

@@ -14,7 +14,7 @@ use tracing::instrument;
 use crate::base::error::Error;
 use crate::base::ids::{ConcertId, Fetched, OrderId, PersonId, Place, SeatNumber};
 use crate::base::metrics::Metrics;
-use crate::base::request::Request;
+use crate::base::request::{Request, buyer_word};
 use crate::base::seat::SeatChange;
 use crate::store::redis::keys::{Key, Keys};
 use crate::store::redis::replies::Reply;
@@ -55,20 +55,21 @@ scripts! {
         -> "ENTERED" | "FULL" | "CLOSED" | "SOLD_OUT" | "STALE" | "NEED_BLOCK" | "UNREADY";
     LineBlock = "1_line_block" [Meta Line Back Pulse0 Pulse1 Pulse2 Pulse3 Pulse4 Members] -> "OK" | "STALE" | "UNREADY";
     LinePulse = "1_line_pulse" [Meta Line Back Tmp Pulse0 Pulse1 Pulse2 Pulse3 Pulse4] -> "OK" | "UNREADY";
-    LineLeave = "1_line_leave" [Meta Line Back Passes Limits Seats Owners HoldEnds Held] -> "LEFT" | "GONE" | "UNREADY";
+    LineLeave = "1_line_leave" [Meta Line Back Passes Limits Seats Owners HoldEnds Held People]
+        -> "LEFT" | "GONE" | "UNREADY";
     LineSweep = "1_line_sweep" [Meta Line Policy Back Tmp Pulse0 Pulse1 Pulse2 Pulse3 Pulse4]
         -> "SWEPT" | "SKIPPED" | "UNREADY";
-    PassAdmit = "2_pass_admit" [Meta Line Policy Passes Limits Tmp Pulse0 Pulse1 Pulse2 Pulse3 Pulse4]
+    PassAdmit = "2_pass_admit" [Meta Line Policy Passes Limits Tmp Pulse0 Pulse1 Pulse2 Pulse3 Pulse4 People]
         -> "ADMITTED" | "SKIPPED" | "PAUSED" | "STALE" | "UNREADY";
-    SeatHold = "3_seat_hold" [Meta Line Policy Passes Limits Seats Owners HoldEnds Held]
-        -> "HELD" | "YOURS" | "TAKEN" | "NO_PASS" | "NO_SEAT" | "TOO_MANY" | "UNREADY";
+    SeatHold = "3_seat_hold" [Meta Line Policy Passes Limits Seats Owners HoldEnds Held People]
+        -> "HELD" | "YOURS" | "TAKEN" | "ANOTHER" | "NO_PASS" | "NO_SEAT" | "TOO_MANY" | "UNREADY";
     SeatRelease = "3_seat_release" [Meta Line Seats Owners HoldEnds Held]
         -> "RELEASED" | "NOT_YOURS" | "NO_SEAT" | "UNREADY";
     SeatExpire = "3_seat_expire" [Meta Line Seats Owners HoldEnds Held] -> "EXPIRED" | "UNREADY";
-    TicketSettle = "4_ticket_settle" [Meta Line Back Passes Limits Seats Owners Versions HoldEnds Held]
+    TicketSettle = "4_ticket_settle" [Meta Line Back Passes Limits Seats Owners Versions HoldEnds Held People]
         -> "SETTLED" | "UNREADY";
-    OrderAccept = "4_order_accept" [Meta Line Passes Limits HoldEnds Held Requests Pending Frozen Latest]
-        -> "ACCEPTED" | "KNOWN" | "OTHER" | "NO_PASS" | "FULL" | "UNREADY";
+    OrderAccept = "4_order_accept" [Meta Line Passes Limits HoldEnds Held Requests Pending Frozen Latest People]
+        -> "ACCEPTED" | "KNOWN" | "OTHER" | "ANOTHER" | "NO_PASS" | "FULL" | "UNREADY";
     OrderTake = "4_order_take" [Meta Line Requests Working] -> "TAKEN" | "NONE" | "BUSY" | "UNREADY";
     OrderBegin = "4_order_begin" [Meta Line Pending Working] -> "BEGUN" | "UNREADY";
     OrderFinish = "4_order_finish" [Meta Line Passes Limits HoldEnds Held Requests Pending Working Frozen Latest]
@@ -76,11 +77,24 @@ scripts! {
     EventRestore = "5_event_restore" [Meta Line Policy Back Passes Limits Seats Owners Versions HoldEnds Held Tmp
         Pulse0 Pulse1 Pulse2 Pulse3 Pulse4] -> "RESTORED" | "PRESENT";
     EventForget = "5_event_forget" [Meta Line Policy Back Passes Limits Seats Owners Versions HoldEnds Held Members Tmp
-        Pulse0 Pulse1 Pulse2 Pulse3 Pulse4 Requests Pending Working Frozen Latest] -> "FORGOTTEN" | "MOVED";
+        Pulse0 Pulse1 Pulse2 Pulse3 Pulse4 Requests Pending Working Frozen Latest People] -> "FORGOTTEN" | "MOVED";
     PolicySet = "policy_set" [Meta Line Policy] -> "OK" | "REFUSED" | "UNREADY";
     EventRead = "event_read" [Meta Line Policy Back Passes Limits Seats Owners Versions HoldEnds Held Frozen]
         -> "READ";
     RankingSet = "ranking_set" [Ranking AsOf] -> "RANKED";
+}
+
+/// Who asks for which seats: a place, and the person who uses it.
+pub struct Holder<'a> {
+    pub place: Place,
+    pub person: Option<PersonId>,
+    pub seats: &'a [SeatNumber],
+}
+
+impl Holder<'_> {
+    fn args(&self, at_least_ms: u64) -> impl ToRedisArgs {
+        (self.place.0, at_least_ms, buyer_word(self.person), numbers(self.seats))
+    }
 }
 
 /// The scripts, hashed and ready to call.
@@ -225,13 +239,10 @@ impl Scripts {
         &self,
         conn: &mut impl ConnectionLike,
         keys: &Keys,
-        place: Place,
         at_least_ms: u64,
-        seats: &[SeatNumber],
+        party: &Holder<'_>,
     ) -> Result<Hold, Error> {
-        let reply = self
-            .call(conn, Verb::SeatHold, keys, |call| call.arg(place.0).arg(at_least_ms).arg(numbers(seats)))
-            .await?;
+        let reply = self.call(conn, Verb::SeatHold, keys, |call| call.arg(party.args(at_least_ms))).await?;
         Self::held(&reply)
     }
 
@@ -241,7 +252,7 @@ impl Scripts {
         conn: &mut impl ConnectionLike,
         keys: &Keys,
         at_least_ms: u64,
-        parties: &[(Place, &[SeatNumber])],
+        parties: &[Holder<'_>],
     ) -> Result<Vec<Hold>, Error> {
         let (Some(source), Some((text, script))) =
             (SOURCES.get(Verb::SeatHold as usize), self.scripts.get(Verb::SeatHold as usize))
@@ -250,7 +261,7 @@ impl Scripts {
         };
         let calls = |with_text: bool| {
             let mut pipe = redis::pipe();
-            for (at, (place, seats)) in parties.iter().enumerate() {
+            for (at, party) in parties.iter().enumerate() {
                 let call = match (with_text, at) {
                     (true, 0) => pipe.cmd("EVAL").arg(text),
                     _ => pipe.cmd("EVALSHA").arg(script.get_hash()),
@@ -259,7 +270,7 @@ impl Scripts {
                 for key in source.keys {
                     call.arg(keys.get(*key));
                 }
-                call.arg(place.0).arg(at_least_ms).arg(numbers(seats));
+                call.arg(party.args(at_least_ms));
             }
             pipe
         };
@@ -288,6 +299,7 @@ impl Scripts {
                 let taken = pairs.map(|at| Ok((SeatNumber(reply.number(at)?), reply.state(at + 1)?)));
                 Hold::Taken(taken.collect::<Result<_, Error>>()?)
             }
+            "ANOTHER" => Hold::Another,
             "NO_PASS" => Hold::NoPass,
             "NO_SEAT" => Hold::NoSeat(SeatNumber(reply.number(1)?)),
             "TOO_MANY" => Hold::TooMany(reply.number(1)?),
@@ -306,7 +318,7 @@ impl Scripts {
         to_stream: bool,
     ) -> Result<Accept, Error> {
         let freeze_ms = u64::try_from(freeze.as_millis()).unwrap_or(u64::MAX);
-        let (order, seats, buyer) = (request.order.to_string(), request.seats_word(), request.buyer_word());
+        let (order, seats, buyer) = (request.order.to_string(), request.seats_word(), buyer_word(request.person));
         let broker = if to_stream { "redis" } else { "other" };
         let reply = self
             .call(conn, Verb::OrderAccept, keys, |call| {
@@ -317,6 +329,7 @@ impl Scripts {
             "ACCEPTED" => Accept::Accepted { ahead: reply.number(1)? },
             "KNOWN" => Accept::Known(reply.parsed(1)?),
             "OTHER" => Accept::Other(reply.parsed(1)?),
+            "ANOTHER" => Accept::Another,
             "NO_PASS" => Accept::NoPass,
             "FULL" => Accept::Full,
             _ => return Err(reply.unknown()),

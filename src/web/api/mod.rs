@@ -19,6 +19,7 @@ use crate::base::metrics::Metrics;
 use crate::web::api::endpoint::Endpoint;
 use crate::web::api::openapi::Description;
 use crate::web::extract;
+use crate::web::origin;
 use crate::web::route::{not_found, path};
 
 /// A purchase is some twenty bytes; nothing needs more than this.
@@ -39,7 +40,7 @@ pub fn description() -> Description {
 /// Made once, for all web workers.
 static DESCRIPTION: LazyLock<Data<Description>> = LazyLock::new(|| Data::new(description()));
 
-pub fn routes(config: &mut ServiceConfig, metrics: &Arc<Metrics>) {
+pub fn routes(config: &mut ServiceConfig, metrics: &Arc<Metrics>, allowed_origins: &[String]) {
     let add = |config: &mut ServiceConfig, prefix: &str, endpoints: Vec<Endpoint>| {
         for (pattern, endpoints) in by_path(endpoints) {
             let allowed: Vec<&str> = endpoints.iter().map(Endpoint::allows).collect();
@@ -50,19 +51,23 @@ pub fn routes(config: &mut ServiceConfig, metrics: &Arc<Metrics>) {
             config.service(endpoints.iter().fold(resource, |resource, endpoint| resource.route(endpoint.route())));
         }
     };
-    config.app_data(bodies(BODY_LIMIT)).app_data(DESCRIPTION.clone()).service(
-        // Plain paths first: matching a pattern costs, and most requests name no event.
-        web::scope(table::API)
-            .configure(|config| add(config, table::API, table::sale()))
-            .configure(|config| add(config, table::API, table::house()))
-            .configure(|config| add(config, table::API, table::operators()))
-            .service(
-                web::scope("/events/{event}")
-                    .configure(|config| add(config, table::OF_EVENT, table::sale()))
-                    .default_service(web::to(not_found)),
-            )
-            .default_service(web::to(not_found)),
-    );
+    // Plain paths first: matching a pattern costs, and most requests name no event.
+    let api = web::scope(table::API)
+        .configure(|config| add(config, table::API, table::sale()))
+        .configure(|config| add(config, table::API, table::house()))
+        .configure(|config| add(config, table::API, table::operators()))
+        .service(
+            web::scope("/events/{event}")
+                .configure(|config| add(config, table::OF_EVENT, table::sale()))
+                .default_service(web::to(not_found)),
+        )
+        .default_service(web::to(not_found));
+    config.app_data(bodies(BODY_LIMIT)).app_data(DESCRIPTION.clone());
+    if allowed_origins.is_empty() {
+        config.service(api);
+    } else {
+        config.service(api.wrap(origin::cors(allowed_origins)));
+    }
 }
 
 /// The endpoints of each path, in the order of the table.

@@ -33,7 +33,8 @@ use crate::web::gzip;
 const ABOUT: &str = "ZTicket sells seats first come, first served. A visitor joins the line of an event, polls until it is \
     their turn, holds seats and buys them.\n\nThe routes of the line, of seats and of tickets exist under `/api` and under \
     `/api/events/{event}`. Under `/api` the queue token says which event is meant; without a token it is the default event. \
-    HEAD is answered wherever GET is.";
+    HEAD is answered wherever GET is.\n\nRequests that are limited say how much is left: `RateLimit-Policy: \"buy\";q=1000;w=10` and \
+    `RateLimit: \"buy\";r=997;t=1`. Beyond it they get 429 with `Retry-After`.";
 
 type Schemas = Vec<(String, RefOr<Schema>)>;
 
@@ -285,7 +286,8 @@ fn refusals(path: &str, endpoint: &Endpoint) -> BTreeMap<u16, BTreeMap<&'static 
     let no_key = Error::Unauthorized("Send your API key as Authorization: Bearer.");
     match endpoint.caller {
         Caller::Anyone => {}
-        Caller::Visitor | Caller::Buyer => errors.extend([no_token, Error::TokenNotFound]),
+        Caller::Visitor => errors.extend([no_token, Error::TokenNotFound]),
+        Caller::Buyer => errors.extend([no_token, Error::TokenNotFound, Error::RateLimited { seconds: 1 }]),
         Caller::MaybeVisitor => errors.push(Error::TokenNotFound),
         Caller::TicketOwner => errors.extend([
             Error::Unauthorized("Send the queue token you bought with, or your API key."),
@@ -293,7 +295,7 @@ fn refusals(path: &str, endpoint: &Endpoint) -> BTreeMap<u16, BTreeMap<&'static 
             Error::RateLimited { seconds: 1 },
         ]),
         Caller::MaybeOwner => errors.extend([no_key, Error::TokenNotFound, Error::RateLimited { seconds: 1 }]),
-        Caller::Person | Caller::MaybePerson => errors.push(no_key),
+        Caller::Person | Caller::MaybePerson => errors.extend([no_key, Error::RateLimited { seconds: 1 }]),
         Caller::Operator(role) => errors.extend([
             Error::Unauthorized("Send the key of an operator as Authorization: Bearer."),
             Error::Forbidden(role.needed()),

@@ -5,11 +5,12 @@ use actix_web::{HttpRequest, HttpResponse};
 
 use crate::base::error::Error;
 use crate::web::answer::{event_stream, no_content, private};
-use crate::web::extract::{About, MayEnter, MaybePerson, PathToken, StreamSlot};
+use crate::web::extract::{About, MayEnter, MaybePerson, NotFromElsewhere, PathToken, StreamSlot};
 use crate::web::push;
 use crate::web::site::Worker;
 
 pub async fn enter(
+    _: NotFromElsewhere,
     _: MayEnter,
     worker: Data<Worker>,
     About(event): About,

@@ -10,7 +10,7 @@ use crate::base::error::Error;
 use crate::base::ids::SeatNumber;
 use crate::sale::seats::{Party, Wish};
 use crate::web::answer::{knows, no_content, private};
-use crate::web::extract::{About, Body, Looker, MayBuy, Part, Visitor};
+use crate::web::extract::{About, Body, Holder, Looker, MayBuy, Part, Visitor};
 use crate::web::gzip;
 use crate::web::site::Worker;
 
@@ -51,13 +51,14 @@ pub async fn available(worker: Data<Worker>, About(event): About) -> Result<Http
 pub async fn hold(
     _: MayBuy,
     worker: Data<Worker>,
-    Visitor(token, event): Visitor,
+    Holder(guest, event): Holder,
     Part(seat): Part<SeatNumber>,
 ) -> Result<HttpResponse, Error> {
-    Ok(private(&worker.site.seats.hold_one(&worker.lane, &event, token, seat).await?))
+    Ok(private(&worker.site.seats.hold_one(&worker.lane, &event, guest, seat).await?))
 }
 
 pub async fn release(
+    _: MayBuy,
     worker: Data<Worker>,
     Visitor(token, event): Visitor,
     Part(seat): Part<SeatNumber>,
@@ -69,14 +70,15 @@ pub async fn release(
 pub async fn hold_party(
     _: MayBuy,
     worker: Data<Worker>,
-    Visitor(token, event): Visitor,
+    Holder(guest, event): Holder,
     Body(wanted): Body<Wanted>,
 ) -> Result<HttpResponse, Error> {
     let party = Party::new(wanted.seat_numbers)?;
-    Ok(private(&worker.site.seats.hold(&worker.lane, &event, token, &party).await?))
+    Ok(private(&worker.site.seats.hold(&worker.lane, &event, guest, &party).await?))
 }
 
 pub async fn release_party(
+    _: MayBuy,
     worker: Data<Worker>,
     Visitor(token, event): Visitor,
     Body(wanted): Body<Wanted>,
@@ -89,8 +91,8 @@ pub async fn release_party(
 pub async fn best(
     _: MayBuy,
     worker: Data<Worker>,
-    Visitor(token, event): Visitor,
+    Holder(guest, event): Holder,
     Body(wish): Body<Wish>,
 ) -> Result<HttpResponse, Error> {
-    Ok(private(&worker.site.seats.best(&worker.lane, &event, token, &wish).await?))
+    Ok(private(&worker.site.seats.best(&worker.lane, &event, guest, &wish).await?))
 }

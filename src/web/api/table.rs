@@ -45,20 +45,21 @@ fn taken(state: SeatState) -> Error {
 }
 
 /// The errors of a hold.
-fn of_a_hold() -> [Error; 6] {
+fn of_a_hold() -> [Error; 7] {
     [
         Error::NotActive,
         Error::InvalidSeat,
         Error::InvalidRequest("You can hold 4 seats at most. Give one back first.".to_owned()),
         taken(SeatState::Held),
         taken(SeatState::Sold),
+        Error::PlaceOfAnother,
         Error::RateLimited { seconds: 1 },
     ]
 }
 
 /// The errors of giving back what somebody else has.
-fn of_a_release() -> [Error; 3] {
-    [Error::InvalidSeat, taken(SeatState::Held), taken(SeatState::Sold)]
+fn of_a_release() -> [Error; 4] {
+    [Error::InvalidSeat, taken(SeatState::Held), taken(SeatState::Sold), Error::RateLimited { seconds: 1 }]
 }
 
 /// The sale: the same handlers under `/api` and under `/api/events/{event}`.
@@ -74,7 +75,7 @@ pub fn sale() -> Vec<Endpoint> {
             .answers::<Status>("Your queue token and where it stands.")
             .of_an_event()
             .errors([Error::EventClosed, Error::SoldOut, Error::NotOpen { opens_at: DateTime::UNIX_EPOCH }, Error::TokenExpired])
-            .errors([Error::QueueFull, Error::RateLimited { seconds: 1 }]),
+            .errors([Error::QueueFull, Error::RateLimited { seconds: 1 }, Error::CrossSite]),
         get("/queues/tokens/{uuid}", queue::status)
             .says("Where a token stands", "Ask again after `pollAfterMs`. Asking keeps the place.")
             .answers::<Status>("WAITING with a rank, ACTIVE while the pass lasts, or SOLD_OUT.")
@@ -103,8 +104,12 @@ pub fn sale() -> Vec<Endpoint> {
             .answers::<AvailableCount>("Seats that are neither sold nor held.")
             .of_an_event(),
         post("/seats/hold", seats::hold_party)
-            .says("Hold seats", "All or none. The same seats again: the same deadline.")
-            .by(Caller::Visitor)
+            .says(
+                "Hold seats",
+                "All or none. The same seats again: the same deadline. A priced seat needs a person, and whoever holds first \
+                 with a place is the one who buys with it.",
+            )
+            .by(Caller::Buyer)
             .body::<seats::Wanted>()
             .answers::<HeldSeats>("They are yours until the deadline.")
             .errors(of_a_hold()),
@@ -120,14 +125,14 @@ pub fn sale() -> Vec<Endpoint> {
                 "The best free seats next to each other, in one section or in any. If you hold as many already, and they \
                  are next to each other, you get those.",
             )
-            .by(Caller::Visitor)
+            .by(Caller::Buyer)
             .body::<Wish>()
             .answers::<HeldSeats>("They are yours until the deadline.")
-            .errors([Error::NotActive, Error::NotTogether, Error::RateLimited { seconds: 1 }])
+            .errors([Error::NotActive, Error::NotTogether, Error::PlaceOfAnother, Error::RateLimited { seconds: 1 }])
             .errors([Error::InvalidRequest("The event has no section with this name.".to_owned())]),
         post("/seats/{seat}/hold", seats::hold)
-            .says("Hold a seat", "The same seat again: the same deadline.")
-            .by(Caller::Visitor)
+            .says("Hold a seat", "The same seat again: the same deadline. A priced seat needs a person.")
+            .by(Caller::Buyer)
             .answers::<HeldSeat>("It is yours until the deadline.")
             .errors(of_a_hold()),
         delete("/seats/{seat}/hold", seats::release)
@@ -150,9 +155,13 @@ pub fn sale() -> Vec<Endpoint> {
             .with_header("Preference-Applied", "`respond-async`.")
             .answers::<tickets::Bought>("For `seatNumber` the ticket, for `seatNumbers` the order with its tickets.")
             .errors(of_a_hold())
-            .errors([Error::InsufficientBalance { balance: 100_000, total: 264_000 }, Error::OrderPending]),
+            .errors([Error::InsufficientBalance { balance: 100_000, total: 264_000 }, Error::OrderPending])
+            .errors([Error::TicketLimit { limit: 4, owned: 3 }]),
         get("/tickets/{ticket}", tickets::find)
-            .says("A ticket", "For its buyer.")
+            .says(
+                "A ticket",
+                "For its buyer: the person who bought it, or where nobody signed in, whoever has the queue token.",
+            )
             .by(Caller::TicketOwner)
             .answers::<Ticket>("The ticket."),
         delete("/tickets/{ticket}", tickets::cancel)

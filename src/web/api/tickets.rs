@@ -12,7 +12,7 @@ use crate::sale::orders::{Accepted, OrderView};
 use crate::sale::seats::Party;
 use crate::sale::tickets::{self, Order, Ticket};
 use crate::web::answer::{private, public};
-use crate::web::extract::{Body, MayBuy, MaybePerson, Part, PrefersAsync, TicketBuyer, Visitor};
+use crate::web::extract::{Body, Holder, MayBuy, Part, PrefersAsync, TicketBuyer};
 use crate::web::site::Worker;
 
 /// Either of the two: the answer is a ticket, or an order with its tickets.
@@ -37,8 +37,7 @@ pub enum Bought {
 pub async fn buy(
     _: MayBuy,
     worker: Data<Worker>,
-    Visitor(token, event): Visitor,
-    MaybePerson(person): MaybePerson,
+    Holder(guest, event): Holder,
     PrefersAsync(later): PrefersAsync,
     Body(purchase): Body<Purchase>,
 ) -> Result<HttpResponse, Error> {
@@ -49,12 +48,12 @@ pub async fn buy(
     };
     let site = &worker.site;
     let tickets = if later {
-        match site.orders.accept(&worker.lane, &event, token, person, &party).await? {
+        match site.orders.accept(&worker.lane, &event, guest, &party).await? {
             Accepted::Later(order) => return Ok(accepted(&order)),
             Accepted::Bought(tickets) => tickets,
         }
     } else {
-        site.tickets.buy(&worker.lane, &event, &tickets::Purchase::new(token, person, &party)).await?
+        site.tickets.buy(&worker.lane, &event, &tickets::Purchase::new(guest, &party)).await?
     };
     let bought =
         if one { tickets.into_iter().next().map(Bought::Ticket) } else { Order::of(tickets).map(Bought::Order) };
@@ -80,6 +79,7 @@ pub async fn find(
 }
 
 pub async fn cancel(
+    _: MayBuy,
     worker: Data<Worker>,
     TicketBuyer(buyer): TicketBuyer,
     Part(ticket): Part<TicketId>,

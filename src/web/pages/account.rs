@@ -58,7 +58,7 @@ pub async fn page(visit: Visit) -> HttpResponse {
 async fn account_page(visit: &Visit) -> Result<Reply, Error> {
     let t = visit.texts();
     let look: Look = visit.query();
-    match visit.person().await? {
+    match visit.owner().await? {
         None => Ok(Reply::page(t.sign_up, welcome(visit, &look))),
         Some(person) => Ok(Reply::page(t.account, own(visit, person, &look).await?)),
     }
@@ -228,7 +228,11 @@ pub async fn sign_in(visit: Visit, Posted(form): Posted<SignIn>) -> HttpResponse
                 let cookie = visit.remember(KEY, key.trim().to_owned());
                 Ok(Reply::see(own_path(next.as_deref(), "/account")).with_cookie(cookie))
             }
-            Err(Error::Unauthorized(_)) => Ok(again("key", next.as_deref())),
+            Err(Error::Unauthorized(_)) => {
+                // Guessing is as limited as signing up.
+                visit.within(|limits| &limits.sign_up)?;
+                Ok(again("key", next.as_deref()))
+            }
             Err(error) => Err(error),
         }
     };
@@ -242,7 +246,7 @@ pub async fn sign_out(visit: Visit, Posted(form): Posted<Nothing>) -> HttpRespon
 pub async fn charge(visit: Visit, Posted(form): Posted<Charge>) -> HttpResponse {
     let reply = async {
         let Charge { amount, once, next } = form?;
-        let Some(person) = visit.person().await? else { return Ok(Reply::see("/account")) };
+        let Some(person) = visit.owner().await? else { return Ok(Reply::see("/account")) };
         let Some(amount) = typed_amount(&amount) else { return Ok(again("amount", next.as_deref())) };
         match visit.site().people.charge(person, IdempotencyKey::parse(&once)?, amount).await {
             Ok(_) => {

@@ -68,6 +68,8 @@ fn failed(visit: &Visit, event: EventId, problem: &Problem) -> Reply {
         "INSUFFICIENT_BALANCE" => {
             Reply::see(format!("/account?need={}&next={}", problem.details.total.unwrap_or(0), encode(&map)))
         }
+        "TICKET_LIMIT_REACHED" => Reply::see(format!("{map}?problem=limit")),
+        "PLACE_OF_ANOTHER" => Reply::see(format!("{map}?problem=another")),
         "NOT_ACTIVE_USER" => Reply::see(format!("/events/{event}/queue")),
         "ORDER_CANCELLED" => Reply::see(map),
         _ => Reply::page(

@@ -116,7 +116,7 @@ async fn queue_page(visit: &Visit) -> Result<Reply, Error> {
             Ok(Reply::page(t.sold_out_title, main).again_after(poll_after_ms.div_ceil(1000)))
         }
         Err(Error::TokenExpired) => {
-            let bought = site.tickets.of_place(&event, token).await?;
+            let bought = site.tickets.of_guest(&event, visit.guest(token).await?).await?;
             let more = html! {
                 @if !bought.is_empty() {
                     p { (t.bought_hint) }

@@ -47,6 +47,11 @@ fn explained(event: &Event, view: Option<&str>, error: Error) -> Result<Reply, E
         }
         Error::InvalidRequest(_) => look.push("problem=too-many".to_owned()),
         Error::NotTogether => look.push("problem=not-together".to_owned()),
+        Error::TicketLimit { .. } => look.push("problem=limit".to_owned()),
+        Error::PlaceOfAnother => look.push("problem=another".to_owned()),
+        Error::Unauthorized(_) => {
+            return Ok(Reply::see(format!("/account?next={}", encode(&map_path(event, view)))));
+        }
         Error::NotActive | Error::TokenExpired => return Ok(Reply::see(format!("/events/{}/queue", event.id))),
         error => return Err(error),
     }
@@ -78,7 +83,8 @@ async fn with_place<T>(
 pub async fn hold(visit: Visit, Posted(form): Posted<OneSeat>) -> HttpResponse {
     with_place(&visit, form, async |OneSeat { seat, view }, event, token| {
         visit.within(|limits| &limits.buy)?;
-        match visit.site().seats.hold(&visit.worker.lane, event, token, &Party::one(seat)).await {
+        let guest = visit.guest(token).await?;
+        match visit.site().seats.hold(&visit.worker.lane, event, guest, &Party::one(seat)).await {
             Ok(_) => Ok(Reply::see(map_path(event, view.as_deref()))),
             Err(error) => explained(event, view.as_deref(), error),
         }
@@ -88,6 +94,7 @@ pub async fn hold(visit: Visit, Posted(form): Posted<OneSeat>) -> HttpResponse {
 
 pub async fn release(visit: Visit, Posted(form): Posted<OneSeat>) -> HttpResponse {
     with_place(&visit, form, async |OneSeat { seat, view }, event, token| {
+        visit.within(|limits| &limits.buy)?;
         match visit.site().seats.release(&visit.worker.lane, event, token, &[seat]).await {
             // Someone else has it by now: then it is not theirs any more either.
             Ok(()) | Err(Error::SeatsTaken(_)) => Ok(Reply::see(map_path(event, view.as_deref()))),
@@ -102,7 +109,8 @@ pub async fn best(visit: Visit, Posted(form): Posted<BestSeats>) -> HttpResponse
         visit.within(|limits| &limits.buy)?;
         let section = section.filter(|section| !section.is_empty());
         let wish = Wish { count, section: section.clone() };
-        match visit.site().seats.best(&visit.worker.lane, event, token, &wish).await {
+        let guest = visit.guest(token).await?;
+        match visit.site().seats.best(&visit.worker.lane, event, guest, &wish).await {
             Ok(held) => {
                 let view = held.seat_numbers.first().and_then(|seat| section_of(event, *seat));
                 Ok(Reply::see(map_path(event, view.filter(|_| event.seats.len() > AT_ONCE).as_deref())))
@@ -123,8 +131,8 @@ pub async fn pay(visit: Visit, Posted(form): Posted<Basket>) -> HttpResponse {
         let party = Party::parse(&seats)?;
         let map = format!("/events/{}/seats", event.id);
         visit.within(|limits| &limits.buy)?;
-        let person = visit.person().await?;
-        match visit.site().orders.buy_soon(&visit.worker.lane, event, token, person, &party).await {
+        let guest = visit.guest(token).await?;
+        match visit.site().orders.buy_soon(&visit.worker.lane, event, guest, &party).await {
             Ok(Accepted::Later(order)) => Ok(Reply::see(format!("/orders/{}", order.id()))),
             Ok(Accepted::Bought(tickets)) => {
                 let ticket = tickets.first().ok_or_else(|| Error::internal("a sale without a ticket"))?;
@@ -133,7 +141,6 @@ pub async fn pay(visit: Visit, Posted(form): Posted<Basket>) -> HttpResponse {
             Err(Error::InsufficientBalance { total, .. }) => {
                 Ok(Reply::see(format!("/account?need={total}&next={}", encode(&map))))
             }
-            Err(Error::Unauthorized(_)) => Ok(Reply::see(format!("/account?next={}", encode(&map)))),
             // Sent twice, with other seats: the first one is being written.
             Err(Error::OrderPending) => Ok(Reply::see(map)),
             Err(error) => explained(event, None, error),

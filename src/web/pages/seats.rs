@@ -61,7 +61,7 @@ async fn seat_page(visit: &Visit) -> Result<Reply, Error> {
     if let Some(frozen) = snapshot.frozen.get(&token.place()) {
         return Ok(Reply::see(format!("/orders/{}", frozen.order)));
     }
-    let look: Look = visit.query();
+    let (look, person): (Look, _) = (visit.query(), visit.person().await?);
     let mine = snapshot.seats.held_by(token.place());
     let whole = event.seats.len() <= AT_ONCE || event.hall.sections.len() == 1;
     let shown: Vec<&Section> = event
@@ -79,6 +79,11 @@ async fn seat_page(visit: &Visit) -> Result<Reply, Error> {
             p.timer { span { (t.time_left) } " " (countdown(left)) }
             div #say .sr role="status" aria-live="polite" {}
             (alerts(visit, &event, &snapshot, &look))
+            @if event.priced && person.is_none() {
+                div.alert { p { (t.person_first) }
+                    p { a.button href={ "/account?next=" (encode(&format!("/events/{}/seats", event.id))) } { (t.sign_in) } }
+                }
+            }
             div.sale {
                 div.map-side {
                     (best_form(visit, &event, &snapshot))
@@ -106,6 +111,8 @@ fn alerts(visit: &Visit, event: &Event, snapshot: &Snapshot, look: &Look) -> Mar
     let problem = match look.problem.as_deref() {
         Some("too-many") => Some(t.too_many),
         Some("not-together") => Some(t.not_together),
+        Some("limit") => Some(t.ticket_limit),
+        Some("another") => Some(t.place_of_another),
         _ => None,
     };
     html! {

@@ -220,6 +220,9 @@ texts! { Texts {
     taken_more: "Someone was faster: {} are taken. None of your choice was kept.", "{} 좌석을 다른 분이 먼저 선택했습니다. 함께 고른 좌석은 유지되지 않았습니다.";
     nearest: "Take {} instead", "{} 좌석으로 선택";
     too_many: "That is more than one buyer can hold. Give one back first.", "한 번에 살 수 있는 좌석 수를 넘었습니다. 먼저 하나를 취소하세요.";
+    person_first: "Sign in to choose seats that cost something. Your time inside keeps running while you do.", "가격이 있는 좌석은 로그인한 뒤 선택할 수 있습니다. 그동안에도 남은 시간은 줄어듭니다.";
+    ticket_limit: "With these seats you would have more tickets of this event than one person may have. Give some back.", "한 사람이 가질 수 있는 티켓 수를 넘게 됩니다. 좌석을 줄여 주세요.";
+    place_of_another: "Someone else signed in and uses this place in line. Sign in as that person to go on.", "이 순번은 다른 사람이 로그인해서 사용하고 있습니다. 그 계정으로 로그인하면 계속할 수 있습니다.";
     not_together: "There are not so many free seats next to each other. Try fewer, or another section.", "나란히 붙은 빈 좌석이 부족합니다. 인원을 줄이거나 다른 구역을 선택해 보세요.";
     back_to_sections: "All sections", "구역 전체 보기";
     pick_section: "Choose a section", "구역을 고르세요";

@@ -22,7 +22,7 @@ struct Look {
 
 impl Visit {
     pub async fn buyer(&self) -> Result<Buyer, Error> {
-        Ok(Buyer { claims: self.claims(), person: self.person().await?, event: None })
+        Ok(Buyer { claims: self.claims(), person: self.owner().await?, event: None })
     }
 }
 
@@ -102,6 +102,7 @@ pub async fn cancel(visit: Visit, Posted(form): Posted<Nothing>) -> HttpResponse
     let reply = async {
         form?;
         let id = visit.part("ticket").ok_or(Error::TicketNotFound)?;
+        visit.within(|limits| &limits.buy)?;
         match visit.site().tickets.cancel(&visit.buyer().await?, id).await {
             Ok(_) | Err(Error::CancelTooLate { .. }) => Ok(Reply::see(format!("/tickets/{id}"))),
             Err(error) => Err(error),

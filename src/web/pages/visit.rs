@@ -16,6 +16,8 @@ use crate::base::error::Error;
 use crate::base::ids::{EventId, PersonId};
 use crate::base::token::{Claim, Token};
 use crate::event::Event;
+use crate::sale::seats::Guest;
+use crate::web::client::Client;
 use crate::web::extract;
 use crate::web::limits::{Limits, Rate};
 use crate::web::pages::text::{Lang, Texts};
@@ -74,8 +76,15 @@ impl Visit {
     }
 
     /// Refuses a client that did this too often lately.
-    pub fn within(&self, rate: impl FnOnce(&Limits) -> &Rate) -> Result<(), Error> {
+    pub fn within(&self, rate: impl FnOnce(&Limits) -> &Rate<Client>) -> Result<(), Error> {
         extract::within(self.site(), &self.request, rate)
+    }
+
+    /// The same for the person who is signed in and asks about what is theirs.
+    pub async fn owner(&self) -> Result<Option<PersonId>, Error> {
+        let person = self.person().await?;
+        person.map_or(Ok(()), |person| extract::within_person(&self.request, person))?;
+        Ok(person)
     }
 
     /// The event named in the path.
@@ -105,6 +114,11 @@ impl Visit {
             Err(Error::Unauthorized(_)) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Who holds and buys with this token here.
+    pub async fn guest(&self, token: Token) -> Result<Guest, Error> {
+        Ok(Guest { token, person: self.person().await? })
     }
 
     /// The place this browser has in the event's line, and the rank it had at first.

@@ -114,6 +114,14 @@ async fn a_priced_pair_is_bought_after_charging_and_a_cancel_pays_back() {
     tab.shot("event-phone").await;
     tab.click("form[action$='/join'] button").await;
     tab.at(&format!("/events/{event}/seats")).await;
+    // A priced seat is for somebody who is signed in.
+    tab.reads("Sign in to choose seats that cost something").await;
+    tab.click(".best button").await;
+    tab.at("/account").await;
+    tab.shot("sign-up-phone").await;
+    tab.fill("input[name=name]", "Kim Haneul").await;
+    tab.click("form[action='/account/sign-up'] button").await;
+    tab.at(&format!("/events/{event}/seats")).await;
     tab.click(".best button").await;
     tab.reads("R-A5").await;
     tab.reads("R-A6").await;
@@ -121,12 +129,6 @@ async fn a_priced_pair_is_bought_after_charging_and_a_cancel_pays_back() {
     tab.size(1180, 600, false).await;
     tab.shot("seats-priced").await;
     tab.size(390, 844, true).await;
-    tab.click("#basket a.primary").await;
-    tab.at("/account").await;
-    tab.shot("sign-up-phone").await;
-    tab.fill("input[name=name]", "Kim Haneul").await;
-    tab.click("form[action='/account/sign-up'] button").await;
-    tab.at(&format!("/events/{event}/seats")).await;
     tab.click("form[action$='/pay'] button").await;
     tab.at("/account").await;
     tab.reads("You need ₩100,000 and have ₩0").await;

@@ -138,6 +138,53 @@ async fn holding_buying_and_signing_up_are_limited() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn one_person_asks_and_changes_only_so_often() {
+    let app = limited(|limits| limits.person_per_second = 1).await;
+    let (person, other) = (app.sign_up("A").await, app.sign_up("B").await);
+    let charge = || {
+        let request = app.as_person(&person, Method::POST, "/api/users/me/balance/charges");
+        request.header("Idempotency-Key", uuid::Uuid::now_v7().to_string()).json(&json!({ "amount": 1 }))
+    };
+    let (sent, refused) = until_refused(charge).await;
+    assert!((BURST..BURST + 5).contains(&sent), "{sent}");
+    assert_eq!(retry_after(&refused), 1);
+    // Whatever else they ask about themselves counts too, and from any address.
+    for path in ["", "/balance", "/balance/movements", "/tickets", "/payments", "/orders"] {
+        until_refused(|| from(app.as_person(&person, Method::GET, &format!("/api/users/me{path}")), THERE)).await;
+    }
+    let ticket = format!("/api/tickets/{}", uuid::Uuid::now_v7());
+    until_refused(|| app.as_person(&person, Method::GET, &ticket)).await;
+    let account = || app.request(Method::GET, "/account").header("Cookie", format!("zt_key={}", person.key));
+    until_refused(account).await;
+    assert_eq!(app.balance(&other).await, 0, "another person is not held up");
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn giving_back_cancelling_and_guessing_keys_are_limited() {
+    let app = limited(|limits| (limits.buy_per_second, limits.sign_up_per_second) = (1, 1)).await;
+    let visitor = app.inside().await;
+    let release = || from(app.request(Method::DELETE, "/api/seats/1/hold"), HERE).header("X-Queue-Token", &visitor.0);
+    let (sent, refused) = until_refused(release).await;
+    assert!(sent >= BURST, "{sent}");
+    assert_eq!(refused.headers()["ratelimit-policy"], "\"buy\";q=10;w=10");
+    assert_eq!(refused.headers()["ratelimit"], "\"buy\";r=0;t=1");
+    let ticket = format!("/api/tickets/{}", uuid::Uuid::now_v7());
+    until_refused(|| from(app.request(Method::DELETE, &ticket), HERE).header("X-Queue-Token", &visitor.0)).await;
+
+    let guess = || from(app.request(Method::GET, "/api/users/me"), HERE).bearer_auth(format!("zt_{}", "0".repeat(64)));
+    let (sent, _) = until_refused(guess).await;
+    assert!(sent >= BURST, "{sent}");
+    let form = || {
+        let form =
+            app.request(Method::POST, "/account/sign-in").header("Content-Type", "application/x-www-form-urlencoded");
+        from(form.body("key=wrong"), HERE)
+    };
+    until_refused(form).await;
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_form_over_the_limit_is_answered_by_a_page() {
     let app = limited(|limits| (limits.enter_per_second, limits.sign_up_per_second) = (1, 1)).await;
     let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build().unwrap();

@@ -9,13 +9,13 @@ use crate::support::set_live;
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 use serde_json::{Value, json};
-use zticket::base::ids::{EventId, Place, SeatNumber};
+use zticket::base::ids::{EventId, PersonId, Place, SeatNumber};
 use zticket::base::metrics::Metrics;
 use zticket::base::policy::Policy;
 use zticket::base::seat::{SeatChange, SeatState};
 use zticket::event::snapshot::COUNTERS;
 use zticket::store::redis::keys::{Key, Keys};
-use zticket::store::redis::scripts::{Admit, Enter, Hold, Leave, PolicySet, Release, Restore, RestoreArgs};
+use zticket::store::redis::scripts::{Admit, Enter, Hold, Holder, Leave, PolicySet, Release, Restore, RestoreArgs};
 use zticket::store::redis::scripts::{NewBlock, Scripts, Sweep, Why};
 use zticket_testkit::Redis;
 
@@ -57,6 +57,7 @@ impl Default for Setup {
             hold_ttl_ms: 1_000_000,
             sync_interval_ms: 5_000,
             seats_per_pass: 4,
+            tickets_per_person: 0,
         };
         let mut facts = json!({
             "base": 0, "next": 0, "end": BLOCK, "block": 0, "fetch": 1, "seats": 20, "gap_from": 0, "gap_to": 0, "gap_wait": 0, "tick": 0,
@@ -231,7 +232,12 @@ impl Fixture {
     }
 
     pub async fn hold_for(&self, place: u32, at_least: u64, seats: &[u32]) -> Hold {
-        self.scripts.hold(&mut self.conn(), &self.keys, Place(place), at_least, &numbers(seats)).await.unwrap()
+        self.hold_as(None, place, at_least, seats).await
+    }
+
+    pub async fn hold_as(&self, person: Option<PersonId>, place: u32, at_least: u64, seats: &[u32]) -> Hold {
+        let party = Holder { place: Place(place), person, seats: &numbers(seats) };
+        self.scripts.hold(&mut self.conn(), &self.keys, at_least, &party).await.unwrap()
     }
 
     /// Returns the ms left.

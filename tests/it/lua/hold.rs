@@ -1,8 +1,9 @@
 //! `3_seat_hold`: lending seats.
 
-use zticket::base::ids::{Place, SeatNumber};
+use uuid::Uuid;
+use zticket::base::ids::{PersonId, Place, SeatNumber};
 use zticket::base::seat::SeatState;
-use zticket::store::redis::scripts::{Hold, Release};
+use zticket::store::redis::scripts::{Hold, Holder, Release};
 
 use super::fixture::{Fixture, change};
 
@@ -25,6 +26,23 @@ async fn a_free_seat_is_lent_for_the_hold_ttl() {
     assert_eq!(event.seats().await, "aaaaaahaaaaaaaaaaaaa");
     assert_eq!(event.owners().await.into_iter().collect::<Vec<_>>(), [(7, visitors[0])]);
     assert!(event.meta("seats_version").await > version);
+    event.check().await;
+}
+
+#[tokio::test]
+async fn a_place_is_for_the_first_person_who_holds_with_it() {
+    let event = Fixture::new().await;
+    let visitors = event.inside(2).await;
+    let (one, other) = (Some(PersonId(Uuid::from_u128(1))), Some(PersonId(Uuid::from_u128(2))));
+    assert_eq!(event.hold_as(one, visitors[0], 0, &[7]).await, held(HOLD));
+    let dump = event.dump().await;
+    assert_eq!(event.hold_as(other, visitors[0], 0, &[8]).await, Hold::Another);
+    assert_eq!(event.hold_as(other, visitors[0], 0, &[7]).await, Hold::Another, "nor are the seats shown to be held");
+    assert_eq!(event.dump().await, dump, "a refusal writes nothing");
+    assert!(matches!(event.hold_as(one, visitors[0], 0, &[8]).await, Hold::Held { .. }));
+    assert!(matches!(event.hold(visitors[0], &[9]).await, Hold::Held { .. }), "a free seat takes the token alone");
+    assert_eq!(event.hold_as(other, visitors[1], 0, &[7]).await, taken(&[(7, SeatState::Held)]));
+    assert_eq!(event.hold_as(one, visitors[1], 0, &[10]).await, held(HOLD), "a refused hold makes nobody the owner");
     event.check().await;
 }
 
@@ -290,7 +308,8 @@ async fn of_200_visitors_who_want_one_seat_exactly_one_gets_it() {
         .map(|(place, conn)| {
             let (place, mut conn, scripts, keys) = (*place, conn.clone(), event.scripts.clone(), event.keys.clone());
             tokio::spawn(async move {
-                let outcome = scripts.hold(&mut conn, &keys, Place(place), 0, &[SeatNumber(1)]).await;
+                let party = Holder { place: Place(place), person: None, seats: &[SeatNumber(1)] };
+                let outcome = scripts.hold(&mut conn, &keys, 0, &party).await;
                 (place, outcome.unwrap())
             })
         })

@@ -6,7 +6,7 @@ use zticket::base::error::Error;
 use zticket::base::ids::{Place, SeatNumber};
 use zticket::store::redis::keys::Key;
 use zticket::store::redis::reads::{self, Hash, LinePart, Wanted};
-use zticket::store::redis::scripts::{Admit, Leave, PolicySet, Release, SOURCES, Sweep};
+use zticket::store::redis::scripts::{Admit, Holder, Leave, PolicySet, Release, SOURCES, Sweep};
 
 use super::fixture::{Fixture, change};
 
@@ -57,7 +57,8 @@ async fn a_full_redis_still_frees_and_settles_but_takes_nobody() {
     refused(scripts.admit(conn, keys).await.map(drop));
     // Nobody's pulse arrives, so nobody may be swept for silence.
     refused(scripts.sweep(conn, keys).await.map(drop));
-    refused(scripts.hold(conn, keys, Place(visitors[1]), 0, &[SeatNumber(5)]).await.map(drop));
+    let party = Holder { place: Place(visitors[1]), person: None, seats: &[SeatNumber(5)] };
+    refused(scripts.hold(conn, keys, 0, &party).await.map(drop));
     assert_eq!(event.dump().await, dump, "a refusal writes nothing");
 
     assert_eq!(event.release(visitors[0], &[1]).await, Release::Released(1));

@@ -8,7 +8,7 @@ use zticket::base::ids::{OrderId, PersonId, Place};
 use zticket::base::request::Request;
 use zticket::store::redis::keys::Key;
 use zticket::store::redis::reads::{self, PendingOrder};
-use zticket::store::redis::scripts::{Accept, Finished, Hold, Leave, Take, Taken};
+use zticket::store::redis::scripts::{Accept, Finished, Hold, Holder, Leave, Take, Taken};
 
 use super::fixture::{Fixture, numbers};
 
@@ -120,6 +120,23 @@ async fn a_place_has_one_order_at_a_time() {
     assert_eq!(event.taken("a", 9).await.len(), 1);
     event.finish(&[finished(place, &[5, 6], false)]).await;
     assert_eq!(event.accept(place, &[5]).await, Accept::Accepted { ahead: 0 });
+}
+
+#[tokio::test]
+async fn a_place_orders_for_the_person_who_uses_it() {
+    let event = Fixture::new().await;
+    let place = event.inside(1).await[0];
+    let (buyer, other) = (request(place, &[5]).person, Some(PersonId(Uuid::from_u128(99))));
+    assert!(matches!(event.hold_as(other, place, 0, &[7]).await, Hold::Held { .. }));
+    let dump = event.dump().await;
+    assert_eq!(event.accept(place, &[5]).await, Accept::Another);
+    assert_eq!(event.dump().await, dump, "a refusal writes nothing");
+    event.leave(place).await;
+
+    let place = event.inside(1).await[0];
+    assert_eq!(event.accept(place, &[5]).await, Accept::Accepted { ahead: 0 });
+    assert_eq!(event.hold_as(other, place, 0, &[7]).await, Hold::Another, "who ordered first is the one who buys");
+    assert!(matches!(event.hold_as(buyer, place, 0, &[7]).await, Hold::Held { .. }));
 }
 
 #[tokio::test]
@@ -330,7 +347,8 @@ async fn holds_in_turn_are_given_in_that_order() {
     let event = Fixture::new().await;
     let visitors = event.inside(20).await;
     let seats = numbers(&[4]);
-    let parties: Vec<_> = visitors.iter().rev().map(|place| (Place(*place), seats.as_slice())).collect();
+    let parties: Vec<_> =
+        visitors.iter().rev().map(|place| Holder { place: Place(*place), person: None, seats: &seats }).collect();
     let _: () = redis::cmd("SCRIPT").arg("FLUSH").query_async(&mut event.conn()).await.unwrap();
     let holds = event.scripts.hold_in_turn(&mut event.conn(), &event.keys, 10, &parties).await.unwrap();
     assert!(matches!(holds[0], Hold::Held { .. }));

@@ -6,7 +6,7 @@ use redis::AsyncCommands;
 use zticket::base::error::Error;
 use zticket::base::ids::{Place, SeatNumber};
 use zticket::store::redis::keys::Key;
-use zticket::store::redis::scripts::{Admit, Leave, NewBlock, SOURCES, Why};
+use zticket::store::redis::scripts::{Admit, Holder, Leave, NewBlock, SOURCES, Why};
 
 use super::fixture::{BLOCK, Fixture, change};
 use super::orders::{finished, request};
@@ -42,7 +42,9 @@ async fn call(event: &Fixture, name: &str) -> bool {
         "1_line_sweep" => unready(scripts.sweep(conn, keys).await),
         "2_pass_admit" => unready(scripts.admit(conn, keys).await),
         "3_seat_expire" => unready(scripts.expire(conn, keys, 10).await),
-        "3_seat_hold" => unready(scripts.hold(conn, keys, Place(0), 0, &[SeatNumber(1)]).await),
+        "3_seat_hold" => unready(
+            scripts.hold(conn, keys, 0, &Holder { place: Place(0), person: None, seats: &[SeatNumber(1)] }).await,
+        ),
         "3_seat_release" => unready(scripts.release(conn, keys, Place(1), &[SeatNumber(9)]).await),
         "4_order_accept" => {
             let request = request(0, &[1]);

@@ -273,6 +273,7 @@ impl TestApp {
         self.db
             .execute(
                 "UPDATE seats SET version = version + 1 WHERE version % 2 = 1;
+                 UPDATE person_tickets SET living = 0;
                  UPDATE tickets SET status = 'CANCELLED', seat_version = seat_version + 1, settled_at = NULL",
             )
             .await

@@ -1,12 +1,16 @@
 //! People with keys and money, and concerts they buy for.
 
+use std::sync::Arc;
+
 use chrono::{TimeDelta, Utc};
 use futures_util::future::join_all;
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 use zticket::base::ids::{ConcertId, EventId};
+use zticket::event::snapshot::Snapshot;
 use zticket::house::setup::{self, ConcertPlan};
 use zticket::server::loops;
+use zticket::store::redis::keys::Key;
 
 use super::app::{Answer, answer};
 use super::{TestApp, Visitor};
@@ -112,8 +116,34 @@ impl TestApp {
         answer(request.json(&json!({ "seatNumbers": seats }))).await
     }
 
+    pub async fn hold_seats_as(&self, visitor: &Visitor, person: &Person, seats: &[u32]) -> Answer {
+        let request = self.as_person(person, Method::POST, "/api/seats/hold").header("X-Queue-Token", &visitor.0);
+        answer(request.json(&json!({ "seatNumbers": seats }))).await
+    }
+
+    /// A snapshot of this event, taken now.
+    pub async fn look_at(&self, event: EventId) -> Arc<Snapshot> {
+        self.look().await;
+        self.parts().catalogue.known(event).unwrap().snapshot.load_full().unwrap()
+    }
+
+    /// The places of this event that a person uses.
+    pub async fn people_of(&self, event: EventId) -> Vec<String> {
+        let keys = self.parts().catalogue.known(event).unwrap().keys.clone();
+        let mut conn = self.redis.connect_for(&keys).await.unwrap();
+        let mut places: Vec<String> =
+            redis::cmd("HKEYS").arg(keys.get(Key::People)).query_async(&mut conn).await.unwrap();
+        places.sort();
+        places
+    }
+
     pub async fn best(&self, visitor: &Visitor, wish: Value) -> Answer {
         let request = self.request(Method::POST, "/api/seats/best").header("X-Queue-Token", &visitor.0);
+        answer(request.json(&wish)).await
+    }
+
+    pub async fn best_as(&self, visitor: &Visitor, person: &Person, wish: Value) -> Answer {
+        let request = self.as_person(person, Method::POST, "/api/seats/best").header("X-Queue-Token", &visitor.0);
         answer(request.json(&wish)).await
     }
 

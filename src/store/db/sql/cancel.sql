@@ -1,5 +1,5 @@
 -- Takes back ticket $1 if it is not cancelled yet and the event's deadline has not passed, or $2: the seat is on sale again, and
--- the buyer gets the money back. Where facts are wanted, it puts one into the outbox. Locks the seat before the person, as a sale does.
+-- the buyer gets the money back and has one ticket less. Where facts are wanted, it puts one into the outbox. Locks the seat before the person, as a sale does.
 WITH cancelled AS (
   UPDATE tickets t SET status = 'CANCELLED', seat_version = t.seat_version + 1, cancelled_at = now(),
                        settled_at = NULL
@@ -25,6 +25,12 @@ credited AS (
 booked AS (
   INSERT INTO ledger (user_id, kind, amount, balance, order_id, ticket_id)
   SELECT id, 'REFUND', price, balance, order_id, ticket_id FROM credited
+),
+counted AS (
+  -- Joined with what was credited, so that it locks the person first, as a sale does.
+  UPDATE person_tickets has SET living = greatest(has.living - 1, 0)
+  FROM freed JOIN orders ON orders.id = freed.order_id LEFT JOIN credited ON credited.ticket_id = freed.id
+  WHERE has.user_id = orders.user_id AND has.event_id = orders.event_id
 ),
 told AS (
   INSERT INTO outbox (channel, key, body)

@@ -1,23 +1,24 @@
 -- Sells to many buyers in one statement, and so in one commit. One row a seat in each list.
 -- Locks the seats that are unsold (their version is even), in order; adds up each party whose every seat is unsold; locks
 -- the people who pay, in order; and for each buyer who can pay writes the order, the debit, the payment, the ledger entry,
--- the seat versions and the tickets. No seat, place or person may appear in two orders of one call. An order that was
+-- the seat versions and the tickets, and counts what the person has of the event. No seat, place or person may appear in two orders of one call. An order that was
 -- accepted first, or may still be (its id is a UUID of version 8), notes its outcome: it is not sold if it was refused
 -- before, and if that happens at this moment, the statement fails. Where facts are wanted, each sale puts one into the
 -- outbox.
 WITH asked AS (
-  SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8)
-    AS asked (ticket_id, order_id, event_id, place, seat_number, token, user_id, seats)
+  SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9)
+    AS asked (ticket_id, order_id, event_id, place, seat_number, token, user_id, seats, most)
 ),
 locked AS (
   SELECT s.event_id, s.number, s.price, asked.ticket_id, asked.order_id, asked.place, asked.user_id,
-         asked.seats
+         asked.seats, asked.most
   FROM seats s JOIN asked ON s.event_id = asked.event_id AND s.number = asked.seat_number
   WHERE s.version % 2 = 0
   ORDER BY s.event_id, s.number FOR UPDATE OF s
 ),
 party AS (
-  SELECT order_id, event_id, place, user_id, sum(price)::bigint AS total
+  SELECT order_id, event_id, place, user_id, sum(price)::bigint AS total, max(seats)::integer AS seats,
+         max(most) AS most
   FROM locked GROUP BY order_id, event_id, place, user_id HAVING count(*) = max(seats)
 ),
 payer AS (
@@ -26,19 +27,30 @@ payer AS (
   ORDER BY u.id FOR NO KEY UPDATE OF u
 ),
 bill AS (
-  SELECT party.*, payer.balance FROM party LEFT JOIN payer ON payer.id = party.user_id
+  SELECT party.*, payer.balance, coalesce(has.living, 0) AS owned
+  FROM party LEFT JOIN payer ON payer.id = party.user_id
+       LEFT JOIN person_tickets has ON has.user_id = party.user_id AND has.event_id = party.event_id
   WHERE get_byte(uuid_send(order_id), 6) / 16 <> 8
      OR NOT EXISTS (SELECT FROM outcomes WHERE outcomes.order_id = party.order_id)
 ),
 ordered AS (
   INSERT INTO orders (id, event_id, place, user_id)
-  SELECT order_id, event_id, place, user_id FROM bill WHERE total = 0 OR balance >= total
+  SELECT order_id, event_id, place, user_id FROM bill
+  WHERE (total = 0 OR balance >= total) AND (user_id IS NULL OR most IS NULL OR owned + seats <= most)
   ORDER BY event_id, place
   ON CONFLICT (event_id, place) DO NOTHING
   RETURNING id
 ),
 decided AS (
   INSERT INTO outcomes (order_id) SELECT id FROM ordered WHERE get_byte(uuid_send(id), 6) / 16 = 8
+),
+counted AS (
+  -- The table refuses what two servers together would sell above the limit.
+  INSERT INTO person_tickets AS has (user_id, event_id, living, most)
+  SELECT bill.user_id, bill.event_id, bill.seats, bill.most FROM bill JOIN ordered ON ordered.id = bill.order_id
+  WHERE bill.user_id IS NOT NULL
+  ORDER BY bill.user_id, bill.event_id
+  ON CONFLICT (user_id, event_id) DO UPDATE SET living = has.living + excluded.living, most = excluded.most
 ),
 debited AS (
   UPDATE users u SET balance = u.balance - bill.total
@@ -74,5 +86,6 @@ sold AS (
   FROM asked JOIN versioned ON versioned.ticket_id = asked.ticket_id
   RETURNING id, seat_version, price, sold_at
 )
-SELECT asked.ticket_id, sold.seat_version, sold.price, sold.sold_at, bill.total, bill.balance
+SELECT asked.ticket_id, sold.seat_version, sold.price, sold.sold_at, bill.total, bill.balance, bill.owned,
+       CASE WHEN bill.user_id IS NOT NULL THEN bill.most END
 FROM asked LEFT JOIN sold ON sold.id = asked.ticket_id LEFT JOIN bill ON bill.order_id = asked.order_id

@@ -280,7 +280,8 @@ pub fn name(desk: &AtDesk, setting: &Setting) -> &'static str {
         "holdTtlSeconds" => t.hold_ttl,
         "queueTtlSeconds" => t.queue_ttl,
         "maxQueue" => t.max_queue,
-        _ => t.seats_per_pass,
+        "seatsPerPass" => t.seats_per_pass,
+        _ => t.tickets_per_person,
     }
 }
 

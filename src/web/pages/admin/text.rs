@@ -90,7 +90,8 @@ texts! { Console {
     hold_ttl: "Seconds a seat is held", "좌석 선점 시간 (초)";
     queue_ttl: "Seconds a visitor may be silent", "응답 없이 기다릴 수 있는 시간 (초)";
     max_queue: "Most people waiting (0: no limit)", "최대 대기 인원 (0: 제한 없음)";
-    seats_per_pass: "Seats for one visitor", "한 사람이 살 수 있는 좌석";
+    seats_per_pass: "Seats in one visit", "한 번에 살 수 있는 좌석";
+    tickets_per_person: "Tickets for one person (0: no limit)", "한 사람이 가질 수 있는 티켓 (0: 제한 없음)";
     save: "Save", "저장";
     what_if: "With these settings the last person in line waits about {}. Now it is {}.", "이렇게 바꾸면 마지막 사람은 약 {} 기다립니다. 지금은 {}입니다.";
     what_if_unknown: "Nobody can tell yet how long the last person in line would wait.", "마지막 사람이 얼마나 기다릴지 아직 알 수 없습니다.";
