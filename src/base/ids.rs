@@ -145,44 +145,42 @@ impl fmt::Display for ConcertId {
 #[schema(example = "01a1e3a3-57d6-7230-8ac5-75942c2cc998")]
 pub struct PersonId(pub Uuid);
 
-/// One purchase of one pass.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
-#[serde(transparent)]
-#[schema(example = "01a1e3a3-5fef-7387-8226-d31f5b6e4d49")]
-pub struct OrderId(pub Uuid);
+macro_rules! uuids {
+    ($( $(#[$about:meta])* $name:ident; )*) => { $(
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+        $(#[$about])*
+        #[serde(transparent)]
+        pub struct $name(pub Uuid);
 
-impl FromStr for OrderId {
-    type Err = BadNumber;
+        impl FromStr for $name {
+            type Err = BadNumber;
 
-    fn from_str(text: &str) -> Result<Self, BadNumber> {
-        Uuid::try_parse(text).map(Self).map_err(|_| BadNumber)
-    }
+            fn from_str(text: &str) -> Result<Self, BadNumber> {
+                Uuid::try_parse(text).map(Self).map_err(|_| BadNumber)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    )* };
 }
 
-impl fmt::Display for OrderId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-/// The number on a ticket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, ToSchema)]
-#[serde(transparent)]
-#[schema(example = "01a1e3a3-5fef-7387-8226-d32073a54ece")]
-pub struct TicketId(pub Uuid);
-
-impl FromStr for TicketId {
-    type Err = BadNumber;
-
-    fn from_str(text: &str) -> Result<Self, BadNumber> {
-        Uuid::try_parse(text).map(Self).map_err(|_| BadNumber)
-    }
-}
-
-impl fmt::Display for TicketId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
+uuids! {
+    /// One purchase of one pass.
+    #[schema(example = "01a1e3a3-5fef-7387-8226-d31f5b6e4d49")]
+    OrderId;
+    /// The number on a ticket.
+    #[schema(example = "01a1e3a3-5fef-7387-8226-d32073a54ece")]
+    TicketId;
+    /// What a person calls one of their API keys by.
+    #[schema(example = "01a1e3a3-57d6-7230-8ac5-7a0c11d7e2b4")]
+    KeyId;
+    /// What a person calls a browser by in which they are signed in.
+    #[schema(example = "6f1f0c1e-6a53-4c0a-9a2b-0f4c7b8a9d21")]
+    SessionId;
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -4,6 +4,9 @@ use crate::base::error::Error;
 
 pub type KeyHash = [u8; 32];
 
+/// How the keys of people begin.
+pub const OF_PEOPLE: &str = "zt_";
+
 /// A new key. The prefix tells what it is for.
 pub fn make(prefix: &str) -> Result<String, Error> {
     let mut secret = [0_u8; 32];

@@ -15,8 +15,18 @@ pub struct Sessions {
 }
 
 impl Sessions {
-    pub fn new(master: &MasterKeys) -> Self {
-        let derive = |key: &[u8; 32]| blake3::derive_key("zticket 2026 session", key);
+    /// Of operators at the console.
+    pub fn of_operators(master: &MasterKeys) -> Self {
+        Self::new(master, "zticket 2026 session")
+    }
+
+    /// Of people on the pages.
+    pub fn of_people(master: &MasterKeys) -> Self {
+        Self::new(master, "zticket 2026 session of a person")
+    }
+
+    fn new(master: &MasterKeys, purpose: &str) -> Self {
+        let derive = |key: &[u8; 32]| blake3::derive_key(purpose, key);
         Self { current: derive(&master.current), previous: master.previous.as_ref().map(derive) }
     }
 
@@ -53,7 +63,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn sessions(current: u8, previous: Option<u8>) -> Sessions {
-        Sessions::new(&MasterKeys { current: [current; 32], previous: previous.map(|key| [key; 32]) })
+        Sessions::of_people(&MasterKeys { current: [current; 32], previous: previous.map(|key| [key; 32]) })
     }
 
     #[test]
@@ -63,6 +73,8 @@ mod tests {
         assert_eq!(sessions(2, Some(1)).check(&text), Some(hash));
         assert_eq!(sessions(2, None).check(&text), None);
         assert_ne!(sessions(1, None).make().unwrap().0, text);
+        let operators = Sessions::of_operators(&MasterKeys { current: [1; 32], previous: None });
+        assert_eq!(operators.check(&text), None, "a person is no operator");
     }
 
     proptest! {

@@ -2,6 +2,7 @@
 //! what others are told about it. Knows the sale and everything below.
 
 pub mod concerts;
+pub mod credentials;
 pub mod desk;
 #[cfg(feature = "kafka")]
 pub mod facts;

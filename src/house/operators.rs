@@ -131,7 +131,12 @@ type List = HashMap<KeyHash, Operator>;
 impl Operators {
     /// `token`: whoever has it is an admin.
     pub fn new(stores: Arc<Stores>, master: &MasterKeys, token: Option<&str>) -> Self {
-        Self { stores, sessions: Sessions::new(master), with_token: token.map(keys::hash), known: Mutex::default() }
+        Self {
+            stores,
+            sessions: Sessions::of_operators(master),
+            with_token: token.map(keys::hash),
+            known: Mutex::default(),
+        }
     }
 
     /// The operator with this key.

@@ -1,18 +1,18 @@
-//! People who can pay: signing up, their keys, their balance. Money moves only in single database statements, each of which
+//! People who can pay: signing up, and their balance. Money moves only in single database statements, each of which
 //! writes the ledger too.
 
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
+use diesel_async::AsyncConnection;
 use futures_util::FutureExt;
-use quick_cache::sync::Cache;
 use serde::Serialize;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::base::error::Error;
 use crate::base::ids::{OrderId, PersonId, TicketId};
-use crate::base::keys::{self, KeyHash};
+use crate::base::keys;
 use crate::base::paging::{Page, PageOf};
 use crate::store::db::people::{ChargeRow, MovementRow, PaymentRow, PersonRow};
 use crate::store::db::pool::Pool;
@@ -27,20 +27,14 @@ const HIGHEST_BALANCE: i64 = 1_000_000_000;
 const LONGEST_IDEMPOTENCY_KEY: usize = 100;
 /// Charges wait here rather than for a connection: each is one statement, and those of one person take turns anyway.
 const CHARGING: Capacity = Capacity { waiting: 10_000, together: 1, at_once: 4 };
-const LOOKING_UP: Capacity = Capacity { waiting: 10_000, together: 200, at_once: 1 };
-const KEY_PREFIX: &str = "zt_";
-/// Keys that a server remembers, so that not every request asks the database. Keys do not change.
-const KEYS_REMEMBERED: usize = 100_000;
-const NO_SUCH_KEY: Error =
-    Error::Unauthorized("There is no such API key. Send the key you were given at sign-up as Authorization: Bearer.");
+/// What the key is called that somebody gets who signs up with a program.
+const FIRST_KEY: &str = "sign-up";
+const NO_SUCH_PERSON: Error = Error::Unauthorized("There is no such person any more.");
 
 pub struct People {
     stores: Arc<Stores>,
     currency: String,
     charger: Gather<Charge, ChargeRow>,
-    key_finder: Gather<KeyHash, Option<PersonId>>,
-    /// API keys of people who came by lately.
-    keys: Cache<KeyHash, PersonId>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -154,43 +148,41 @@ pub struct Charge {
 }
 
 impl People {
-    /// Starts the loops that charge and look up keys.
+    /// Starts the loop that charges.
     pub fn start(stores: Arc<Stores>, currency: String) -> Self {
         let (charger, charging) = charger(stores.db.clone());
-        let (key_finder, finding) = key_finder(stores.db.clone());
         stores.spawn(charging);
-        stores.spawn(finding);
-        Self { stores, currency, charger, key_finder, keys: Cache::new(KEYS_REMEMBERED) }
+        Self { stores, currency, charger }
     }
 
-    /// Makes a person. The key is shown here and never again: only its hash is kept.
+    /// Makes a person with an API key. The key is shown here and never again: only its hash is kept.
     pub async fn sign_up(&self, name: Name) -> Result<Person, Error> {
-        let key = keys::make(KEY_PREFIX)?;
+        let key = keys::make(keys::OF_PEOPLE)?;
         let (id, hash) = (PersonId(Uuid::now_v7()), keys::hash(&key));
-        let row = self
-            .stores
-            .query(move |conn| async move { db::people::create(conn, id, &name.0, &hash).await }.boxed())
-            .await?;
-        Ok(self.person(row, Some(key)))
+        let made = self.stores.query(move |conn| {
+            async move {
+                conn.transaction(async |conn| {
+                    let person = db::people::create(conn, id, &name.0).await?;
+                    db::credentials::add_key(conn, id, FIRST_KEY, &hash).await?;
+                    Ok::<_, Error>(person)
+                })
+                .await
+            }
+            .boxed()
+        });
+        Ok(self.person(made.await?, Some(key)))
     }
 
-    /// The person with this key. What cannot be a key is not looked up.
-    pub async fn by_key(&self, key: &str) -> Result<PersonId, Error> {
-        if !keys::can_be_key(KEY_PREFIX, key) {
-            return Err(NO_SUCH_KEY);
-        }
-        let hash = keys::hash(key);
-        if let Some(person) = self.keys.get(&hash) {
-            return Ok(person);
-        }
-        let person = self.key_finder.ask(hash).await?.ok_or(NO_SUCH_KEY)?;
-        self.keys.insert(hash, person);
-        Ok(person)
+    /// Makes a person at a browser, which keeps a session and needs no key.
+    pub async fn sign_up_here(&self, name: Name) -> Result<PersonId, Error> {
+        let id = PersonId(Uuid::now_v7());
+        self.stores.query(move |conn| async move { db::people::create(conn, id, &name.0).await }.boxed()).await?;
+        Ok(id)
     }
 
     pub async fn find(&self, person: PersonId) -> Result<Person, Error> {
         let row = self.stores.query(move |conn| db::people::find(conn, person).boxed()).await?;
-        Ok(self.person(row.ok_or(NO_SUCH_KEY)?, None))
+        Ok(self.person(row.ok_or(NO_SUCH_PERSON)?, None))
     }
 
     pub async fn balance(&self, person: PersonId) -> Result<Balance, Error> {
@@ -262,25 +254,6 @@ impl People {
             created_at: row.created_at,
         }
     }
-}
-
-/// The loop that looks keys up, many together: however many made-up ones come, sales do not wait for a connection.
-fn key_finder(pool: Pool) -> (Gather<KeyHash, Option<PersonId>>, impl Future<Output = ()>) {
-    Gather::new("looking up keys", LOOKING_UP, move |batch: Batch<KeyHash, Option<PersonId>>| {
-        let pool = pool.clone();
-        async move {
-            let hashes: Vec<&[u8]> = batch.iter().map(|(hash, _)| hash.as_slice()).collect();
-            let found = async { db::people::by_keys(&mut pool.get().await?, &hashes).await };
-            let found: Result<Vec<(Vec<u8>, Uuid)>, Error> = found.await;
-            for (hash, answer) in batch {
-                let person = found
-                    .as_ref()
-                    .map_err(Clone::clone)
-                    .map(|found| found.iter().find(|(known, _)| *known == hash).map(|(_, person)| PersonId(*person)));
-                let _ = answer.send(person);
-            }
-        }
-    })
 }
 
 /// The loop that charges.

@@ -32,6 +32,8 @@ pub struct Config {
     pub management_bind: SocketAddr,
     /// Proxies whose word on the client's address is taken.
     pub trusted_proxies: Vec<IpNet>,
+    /// How browsers reach the pages: scheme, host and port.
+    pub public_url: String,
     /// Other sites whose pages may use the API.
     pub allowed_origins: Vec<String>,
     /// What one address may do.
@@ -125,6 +127,7 @@ impl Config {
                 parse_network,
                 "addresses or networks such as 10.0.0.0/8, separated by commas",
             )?,
+            public_url: vars.origin("ZTICKET_PUBLIC_URL", "http://localhost:8080")?,
             allowed_origins: vars.list(
                 "ZTICKET_ALLOWED_ORIGINS",
                 origin::parse,
@@ -335,6 +338,14 @@ impl Vars {
         }
     }
 
+    /// An origin, which may end with a slash.
+    fn origin(&mut self, name: &str, default: &str) -> Result<String, ConfigError> {
+        let value = self.text(name).unwrap_or_else(|| default.to_owned());
+        let origin = origin::parse(value.strip_suffix('/').unwrap_or(&value));
+        let kind = "an address without a path, such as https://tickets.example.com";
+        origin.ok_or_else(|| ConfigError::new(name, format!("must be {kind}, not {value:?}")))
+    }
+
     /// Values of one kind, separated by commas.
     fn list<T>(&mut self, name: &str, parse: impl Fn(&str) -> Option<T>, kind: &str) -> Result<Vec<T>, ConfigError> {
         let value = self.text(name).unwrap_or_default();
@@ -399,6 +410,9 @@ mod tests {
         assert!(
             problem(&[("ZTICKET_TRUSTED_PROXIES", "::1, 10.0.0.0/33")])
                 .starts_with("ZTICKET_TRUSTED_PROXIES: must be addresses")
+        );
+        assert!(
+            problem(&[("ZTICKET_PUBLIC_URL", "https://a.example/shop")]).starts_with("ZTICKET_PUBLIC_URL: must be an")
         );
         assert!(
             problem(&[("ZTICKET_ALLOWED_ORIGINS", "https://a.example, b.example")])

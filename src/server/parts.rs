@@ -13,6 +13,7 @@ use crate::base::token::MasterKeys;
 use crate::event::catalogue::Catalogue;
 use crate::event::scrape::Scrape;
 use crate::house::concerts::Concerts;
+use crate::house::credentials::Credentials;
 use crate::house::desk::Desk;
 #[cfg(feature = "kafka")]
 use crate::house::facts::Facts;
@@ -44,6 +45,7 @@ use crate::store::db::changes::Unsettled;
 use crate::store::kafka::Kafka;
 use crate::store::redis::scripts::Scripts;
 use crate::store::{Access, Stores, db};
+use crate::web::cookies::Cookies;
 use crate::web::limits::Limits;
 use crate::web::machine::Processors;
 use crate::web::seat_maps::SeatMaps;
@@ -163,6 +165,7 @@ fn assemble(
         orders,
         concerts: Concerts::new(catalogue.clone(), views.clone(), currency()),
         people: People::start(stores.clone(), currency()),
+        credentials: Credentials::start(stores.clone(), master),
         operators: Operators::new(stores.clone(), master, config.admin_token.as_deref()),
         desk,
         history: history.clone(),
@@ -173,6 +176,7 @@ fn assemble(
         seal: Seal::new(master),
         settings: Settings {
             trusted_proxies: config.trusted_proxies.clone(),
+            cookies: Cookies { https: config.public_url.starts_with("https://") },
             allowed_origins: config.allowed_origins.clone(),
             request_time: config.request_time,
             max_connections: config.max_connections,

@@ -9,7 +9,7 @@ use actix_web::error::JsonPayloadError;
 use actix_web::http::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderValue, TRANSFER_ENCODING};
 use actix_web::rt::time::timeout;
 use actix_web::web::{Data, Json, Query};
-use actix_web::{FromRequest, HttpRequest};
+use actix_web::{FromRequest, HttpMessage, HttpRequest};
 use futures_util::future::LocalBoxFuture;
 use serde::de::DeserializeOwned;
 
@@ -22,6 +22,7 @@ use crate::house::people::IdempotencyKey;
 use crate::sale::seats::Guest;
 use crate::sale::tickets::Buyer;
 use crate::web::client::Client;
+use crate::web::cookies::{self, KEY, SESSION};
 use crate::web::limits::{self, Limits, Rate, Slot};
 use crate::web::origin;
 use crate::web::site::{Site, Worker};
@@ -65,17 +66,45 @@ fn token_header(request: &HttpRequest) -> Result<Option<String>, Error> {
     value.to_str().map(|text| Some(text.to_owned())).map_err(|_| Error::TokenNotFound)
 }
 
-/// The person whose API key a request carries: `None` without a key. A wrong key is an error.
+/// The person whose API key a request carries, or who is signed in at the page that sends it: `None` without either. A wrong
+/// key is an error.
 async fn person(request: &HttpRequest) -> Result<Option<PersonId>, Error> {
-    let Some(value) = request.headers().get(AUTHORIZATION) else { return Ok(None) };
+    let Some(value) = request.headers().get(AUTHORIZATION) else {
+        // Cookies come along with requests from other sites too.
+        return if origin::is_from_our_page(request) { signed_in(request).await } else { Ok(None) };
+    };
     let key = bearer(value).ok_or(NO_KEY)?;
-    match worker(request)?.site.people.by_key(key).await {
+    match worker(request)?.site.credentials.by_key(key).await {
         Err(error @ Error::Unauthorized(_)) => {
             // Guessing is as limited as signing up.
             within(site(request)?, request, |limits| &limits.sign_up)?;
             Err(error)
         }
         found => found.map(Some),
+    }
+}
+
+/// A session that was just made to last longer: the browser has to keep its cookie longer too.
+pub struct Renewed(pub String);
+
+/// Who is signed in at this browser.
+pub async fn signed_in(request: &HttpRequest) -> Result<Option<PersonId>, Error> {
+    let worker = worker(request)?;
+    let (credentials, cookies) = (&worker.site.credentials, worker.site.settings.cookies);
+    if let Some(session) = cookies.get(request, SESSION)
+        && let Some(found) = credentials.by_session(&session).await?
+    {
+        if found.renewed {
+            request.extensions_mut().insert(Renewed(session));
+        }
+        return Ok(Some(found.person));
+    }
+    match cookies::plain(request, KEY) {
+        Some(key) => match credentials.by_key(&key).await {
+            Err(Error::Unauthorized(_)) => Ok(None),
+            found => found.map(Some),
+        },
+        None => Ok(None),
     }
 }
 
@@ -331,6 +360,16 @@ impl PathValue for crate::base::ids::TicketId {
 impl PathValue for crate::base::ids::OrderId {
     const NAME: &'static str = "order";
     const WRONG: fn() -> Error = || Error::OrderNotFound;
+}
+
+impl PathValue for crate::base::ids::KeyId {
+    const NAME: &'static str = "key";
+    const WRONG: fn() -> Error = || Error::NotFound;
+}
+
+impl PathValue for crate::base::ids::SessionId {
+    const NAME: &'static str = "session";
+    const WRONG: fn() -> Error = || Error::NotFound;
 }
 
 impl<T: PathValue> FromRequest for Part<T> {

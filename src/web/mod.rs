@@ -5,6 +5,7 @@ pub mod answer;
 pub mod api;
 pub mod chunked;
 pub mod client;
+pub mod cookies;
 pub mod error;
 pub mod extract;
 pub mod gauges;

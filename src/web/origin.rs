@@ -21,6 +21,12 @@ pub fn is_ours(request: &HttpRequest) -> bool {
     }
 }
 
+/// Whether the browser says that a request comes from one of our own pages.
+pub fn is_from_our_page(request: &HttpRequest) -> bool {
+    let said = header(request, "sec-fetch-site").or_else(|| header(request, ORIGIN.as_str()));
+    said.is_some_and(|said| said != "none") && is_ours(request)
+}
+
 /// The same, or from a page of a site that the operator named.
 pub fn is_allowed(request: &HttpRequest, allowed: &[String]) -> bool {
     is_ours(request) || header(request, ORIGIN.as_str()).is_some_and(|origin| allowed.iter().any(|one| one == origin))
@@ -68,6 +74,15 @@ mod tests {
         assert!(!ours(&[("origin", "http://evil.example"), ("host", "a.example")]));
         assert!(!ours(&[("origin", "null"), ("host", "a.example")]));
         assert!(ours(&[("host", "a.example")]));
+    }
+
+    #[test]
+    fn a_request_without_a_word_about_its_page_is_from_none_of_ours() {
+        let from_ours = |headers| is_from_our_page(&request(headers));
+        assert!(from_ours(&[("sec-fetch-site", "same-origin")]));
+        assert!(from_ours(&[("origin", "http://a.example"), ("host", "a.example")]));
+        assert!(!from_ours(&[("host", "a.example")]) && !from_ours(&[("sec-fetch-site", "none")]));
+        assert!(!from_ours(&[("sec-fetch-site", "cross-site")]));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::base::seal::Seal;
 use crate::event::catalogue::Catalogue;
 use crate::event::scrape::Scrape;
 use crate::house::concerts::Concerts;
+use crate::house::credentials::Credentials;
 use crate::house::desk::Desk;
 use crate::house::history::History;
 use crate::house::operators::Operators;
@@ -26,6 +27,7 @@ use crate::sale::tickets::Tickets;
 use crate::sale::views::Views;
 use crate::store::Access;
 use crate::store::redis::lane::Lane;
+use crate::web::cookies::Cookies;
 use crate::web::limits::Limits;
 use crate::web::machine::Processors;
 use crate::web::seat_maps::SeatMaps;
@@ -47,6 +49,7 @@ pub struct Site {
     pub orders: Orders,
     pub concerts: Concerts,
     pub people: People,
+    pub credentials: Credentials,
     pub operators: Operators,
     pub desk: Desk,
     pub history: Arc<History>,
@@ -63,6 +66,7 @@ pub struct Site {
 pub struct Settings {
     /// Proxies whose word on the client's address is taken.
     pub trusted_proxies: Vec<IpNet>,
+    pub cookies: Cookies,
     /// Other sites whose pages may use the API.
     pub allowed_origins: Vec<String>,
     /// How long a connection may be quiet between requests, and how long a request's head and body may take to arrive.

@@ -409,11 +409,11 @@ async fn a_person_cannot_reach_what_belongs_to_others() {
     assert_eq!(app.balance(&thief).await, 5);
 
     // Of the key only a hash is kept.
-    let kept = format!("SELECT count(*) AS n FROM users WHERE users::text LIKE '%{}%'", &owner.key[3..]);
+    let kept = format!("SELECT count(*) AS n FROM api_keys WHERE api_keys::text LIKE '%{}%'", &owner.key[3..]);
     assert_eq!(app.db.number(&kept).await.unwrap(), 0);
     let hash = blake3::hash(owner.key.as_bytes()).to_hex();
     assert_eq!(
-        app.db.number(&format!("SELECT count(*) AS n FROM users WHERE key_hash = '\\x{hash}'")).await.unwrap(),
+        app.db.number(&format!("SELECT count(*) AS n FROM api_keys WHERE hash = '\\x{hash}'")).await.unwrap(),
         1
     );
     app.finish().await;

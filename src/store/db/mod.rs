@@ -5,6 +5,7 @@ pub mod audit_log;
 pub mod changes;
 pub mod concerts;
 pub mod controls;
+pub mod credentials;
 pub mod events;
 pub mod figures;
 pub mod impatient;

@@ -56,18 +56,12 @@ pub struct PaymentRow {
 }
 
 #[instrument(level = "debug", skip_all)]
-pub async fn create(conn: &mut Conn, id: PersonId, name: &str, key_hash: &[u8; 32]) -> Result<PersonRow, Error> {
+pub async fn create(conn: &mut Conn, id: PersonId, name: &str) -> Result<PersonRow, Error> {
     Ok(diesel::insert_into(users::table)
-        .values((users::id.eq(id.0), users::name.eq(name), users::key_hash.eq(key_hash.as_slice())))
+        .values((users::id.eq(id.0), users::name.eq(name)))
         .returning(PersonRow::as_returning())
         .get_result(conn)
         .await?)
-}
-
-/// The people whose keys have these hashes.
-#[instrument(level = "debug", skip_all)]
-pub async fn by_keys(conn: &mut Conn, hashes: &[&[u8]]) -> Result<Vec<(Vec<u8>, Uuid)>, Error> {
-    Ok(users::table.filter(users::key_hash.eq_any(hashes)).select((users::key_hash, users::id)).load(conn).await?)
 }
 
 /// People of exactly this name, newest first.

@@ -1,6 +1,16 @@
 // @generated automatically by Diesel CLI.
 
 diesel::table! {
+    api_keys (id) {
+        id -> Uuid,
+        user_id -> Uuid,
+        name -> Text,
+        hash -> Bytea,
+        created_at -> Timestamptz,
+    }
+}
+
+diesel::table! {
     audit_log (id) {
         id -> Int8,
         at -> Timestamptz,
@@ -149,6 +159,18 @@ diesel::table! {
 }
 
 diesel::table! {
+    person_sessions (hash) {
+        hash -> Bytea,
+        id -> Uuid,
+        user_id -> Uuid,
+        browser -> Text,
+        created_at -> Timestamptz,
+        seen_at -> Timestamptz,
+        expires_at -> Timestamptz,
+    }
+}
+
+diesel::table! {
     person_tickets (user_id, event_id) {
         user_id -> Uuid,
         event_id -> Int4,
@@ -214,12 +236,13 @@ diesel::table! {
     users (id) {
         id -> Uuid,
         name -> Text,
-        key_hash -> Bytea,
+        key_hash -> Nullable<Bytea>,
         balance -> Int8,
         created_at -> Timestamptz,
     }
 }
 
+diesel::joinable!(api_keys -> users (user_id));
 diesel::joinable!(audit_log -> events (event_id));
 diesel::joinable!(controls -> events (event_id));
 diesel::joinable!(events -> concerts (concert_id));
@@ -230,6 +253,7 @@ diesel::joinable!(ledger -> users (user_id));
 diesel::joinable!(orders -> users (user_id));
 diesel::joinable!(payments -> orders (order_id));
 diesel::joinable!(payments -> users (user_id));
+diesel::joinable!(person_sessions -> users (user_id));
 diesel::joinable!(person_tickets -> events (event_id));
 diesel::joinable!(person_tickets -> users (user_id));
 diesel::joinable!(refusals -> events (event_id));
@@ -238,5 +262,5 @@ diesel::joinable!(sections -> events (event_id));
 diesel::joinable!(tickets -> orders (order_id));
 
 diesel::allow_tables_to_appear_in_same_query!(
-    audit_log, concerts, controls, events, figures, ledger, operator_sessions, operators, orders, outbox, outcomes, payments, person_tickets, refusals, seats, sections, signing_keys, tickets, users,
+    api_keys, audit_log, concerts, controls, events, figures, ledger, operator_sessions, operators, orders, outbox, outcomes, payments, person_sessions, person_tickets, refusals, seats, sections, signing_keys, tickets, users,
 );

@@ -108,7 +108,10 @@ fn document(rows: impl Iterator<Item = Row>) -> OpenApi {
     let components = ComponentsBuilder::new()
         .schemas_from_iter(schemas.into_iter().collect::<BTreeMap<_, _>>())
         .security_scheme("queueToken", SecurityScheme::ApiKey(ApiKey::Header(ApiKeyValue::new("X-Queue-Token"))))
-        .security_scheme("apiKey", bearer("The API key of a person, from `POST /api/users`."))
+        .security_scheme(
+            "apiKey",
+            bearer("An API key of a person, from `POST /api/users` or `POST /api/users/me/keys`."),
+        )
         .security_scheme("operatorKey", bearer("The key of an operator, from `zticket operator add`."));
     OpenApiBuilder::new()
         .info(InfoBuilder::new().title("ZTicket").version(env!("CARGO_PKG_VERSION")).description(Some(ABOUT)).build())
@@ -210,6 +213,8 @@ fn path_parameter(name: &str) -> Parameter {
         "event" => ("The number of an event.", number(0xff_ffff), json!(2)),
         "concert" => ("The number of a concert.", number(i64::from(i32::MAX)), json!(1)),
         "seat" => ("The number of a seat, from 1.", number(i64::from(u32::MAX)), json!(51)),
+        "key" => ("What `GET /users/me/keys` calls it.", uuid(), json!("01a1e3a3-57d6-7230-8ac5-7a0c11d7e2b4")),
+        "session" => ("What `GET /users/me/sessions` calls it.", uuid(), json!("6f1f0c1e-6a53-4c0a-9a2b-0f4c7b8a9d21")),
         "ticket" => ("The number of a ticket.", uuid(), json!("01a1e3a3-5fef-7387-8226-d32073a54ece")),
         _ => ("Your queue token.", uuid(), json!("00000200-0000-800b-bf4f-4e79db2f800d")),
     };
@@ -264,6 +269,7 @@ fn refusals(path: &str, endpoint: &Endpoint) -> BTreeMap<u16, BTreeMap<&'static 
     errors.extend(names(path).into_iter().map(|name| match name {
         "event" => Error::EventNotFound,
         "concert" => Error::ConcertNotFound,
+        "key" | "session" => Error::NotFound,
         "seat" => Error::InvalidSeat,
         "ticket" => Error::TicketNotFound,
         _ => Error::TokenNotFound,

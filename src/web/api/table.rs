@@ -9,6 +9,7 @@ use crate::base::paging::Page;
 use crate::base::seal::PublicKeys;
 use crate::base::seat::SeatState;
 use crate::house::concerts::{ConcertDetails, ConcertView, DateView, EventView};
+use crate::house::credentials::{Key, NewKey, Session};
 use crate::house::desk::{Done, SaleView};
 use crate::house::history::Point;
 use crate::house::operators::Role;
@@ -188,9 +189,30 @@ pub fn house() -> Vec<Endpoint> {
         post("/users", users::sign_up)
             .says("Sign up", "Signing up again makes another person.")
             .body::<users::SignUp>()
-            .answers::<Person>("You, with your API key. It is shown this once.")
+            .answers::<Person>("You, with your first API key. It is shown this once.")
             .errors([Error::RateLimited { seconds: 1 }]),
         get("/users/me", users::me).says("Your account", "").by(Caller::Person).answers::<Person>("You."),
+        get("/users/me/keys", users::keys)
+            .says("Your API keys", "Oldest first, without the keys themselves.")
+            .by(Caller::Person)
+            .answers_items::<Key>("Your keys."),
+        post("/users/me/keys", users::make_key)
+            .says("Make an API key", "Up to 20. Each call makes another one.")
+            .by(Caller::Person)
+            .body::<users::KeyName>()
+            .answers::<NewKey>("The key. It is shown this once."),
+        delete("/users/me/keys/{key}", users::revoke_key)
+            .says("Revoke an API key", "Every server refuses it within two seconds.")
+            .by(Caller::Person)
+            .answers_nothing("Revoked."),
+        get("/users/me/sessions", users::sessions)
+            .says("The browsers in which you are signed in", "Newest first.")
+            .by(Caller::Person)
+            .answers_items::<Session>("Your sessions."),
+        delete("/users/me/sessions/{session}", users::end_session)
+            .says("Sign a browser out", "Every server refuses it within two seconds.")
+            .by(Caller::Person)
+            .answers_nothing("Signed out."),
         get("/users/me/balance", users::balance)
             .says("Your balance", "")
             .by(Caller::Person)

@@ -1,15 +1,18 @@
 //! `/users`: people and their money.
 
-use actix_web::HttpResponse;
 use actix_web::web::Data;
+use actix_web::{HttpRequest, HttpResponse};
 use serde::Deserialize;
+use serde_json::json;
 use utoipa::ToSchema;
 
 use crate::base::error::Error;
+use crate::base::ids::{KeyId, SessionId};
 use crate::base::paging::Page;
 use crate::house::people::Name;
-use crate::web::answer::private;
-use crate::web::extract::{Asked, Body, MaySignUp, OnceKey, Person};
+use crate::web::answer::{no_content, private};
+use crate::web::cookies::SESSION;
+use crate::web::extract::{Asked, Body, MaySignUp, OnceKey, Part, Person};
 use crate::web::site::Worker;
 
 #[derive(Deserialize, ToSchema)]
@@ -32,6 +35,53 @@ pub async fn sign_up(_: MaySignUp, worker: Data<Worker>, Body(sign_up): Body<Sig
 
 pub async fn me(worker: Data<Worker>, Person(person): Person) -> Result<HttpResponse, Error> {
     Ok(private(&worker.site.people.find(person).await?))
+}
+
+/// What a key is for, in your own words.
+#[derive(Deserialize, ToSchema)]
+pub struct KeyName {
+    /// 1 to 50 letters.
+    #[schema(min_length = 1, max_length = 50, example = "box office")]
+    name: String,
+}
+
+pub async fn keys(worker: Data<Worker>, Person(person): Person) -> Result<HttpResponse, Error> {
+    Ok(private(&json!({ "items": worker.site.credentials.keys_of(person).await? })))
+}
+
+pub async fn make_key(
+    worker: Data<Worker>,
+    Person(person): Person,
+    Body(key): Body<KeyName>,
+) -> Result<HttpResponse, Error> {
+    Ok(private(&worker.site.credentials.make_key(person, &Name::parse(&key.name)?).await?))
+}
+
+pub async fn revoke_key(
+    worker: Data<Worker>,
+    Person(person): Person,
+    Part(key): Part<KeyId>,
+) -> Result<HttpResponse, Error> {
+    worker.site.credentials.revoke_key(person, key).await?;
+    Ok(no_content())
+}
+
+pub async fn sessions(
+    worker: Data<Worker>,
+    Person(person): Person,
+    request: HttpRequest,
+) -> Result<HttpResponse, Error> {
+    let current = worker.site.settings.cookies.get(&request, SESSION);
+    Ok(private(&json!({ "items": worker.site.credentials.sessions_of(person, current.as_deref()).await? })))
+}
+
+pub async fn end_session(
+    worker: Data<Worker>,
+    Person(person): Person,
+    Part(session): Part<SessionId>,
+) -> Result<HttpResponse, Error> {
+    worker.site.credentials.end_session_of(person, session).await?;
+    Ok(no_content())
 }
 
 pub async fn balance(worker: Data<Worker>, Person(person): Person) -> Result<HttpResponse, Error> {

@@ -1,4 +1,4 @@
-//! Signing up and in, the balance and its movements, one's tickets.
+//! The account: the balance and its movements, one's tickets.
 
 use actix_web::HttpResponse;
 use maud::{Markup, html};
@@ -8,14 +8,16 @@ use uuid::Uuid;
 use crate::base::error::Error;
 use crate::base::ids::PersonId;
 use crate::base::paging::{Page, PageOf};
-use crate::house::people::{IdempotencyKey, LARGEST_CHARGE, Movement, Name};
+use crate::house::people::{IdempotencyKey, LARGEST_CHARGE, Movement};
 use crate::sale::tickets::Ticket;
-use crate::web::pages::form::{Nothing, Posted};
+use crate::web::cookies::SESSION;
+use crate::web::pages::access::{self, again, next_field};
+use crate::web::pages::form::Posted;
 use crate::web::pages::layout::{encode, number};
 use crate::web::pages::path::own_path;
 use crate::web::pages::reply::Reply;
 use crate::web::pages::text::fill;
-use crate::web::pages::visit::{KEY, Visit};
+use crate::web::pages::visit::Visit;
 
 #[derive(Default, Deserialize)]
 struct Look {
@@ -28,18 +30,6 @@ struct Look {
     /// Where older movements and tickets begin.
     moved: Option<String>,
     tickets: Option<String>,
-}
-
-#[derive(Deserialize)]
-pub struct SignUp {
-    name: String,
-    next: Option<String>,
-}
-
-#[derive(Deserialize)]
-pub struct SignIn {
-    key: String,
-    next: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -59,44 +49,9 @@ async fn account_page(visit: &Visit) -> Result<Reply, Error> {
     let t = visit.texts();
     let look: Look = visit.query();
     match visit.owner().await? {
-        None => Ok(Reply::page(t.sign_up, welcome(visit, &look))),
+        None => Ok(Reply::page(t.sign_up, access::welcome(visit, look.problem.as_deref(), look.next.as_deref()))),
+        Some(person) if visit.cookie(SESSION).is_none() => access::exchange_old_key(visit, person).await,
         Some(person) => Ok(Reply::page(t.account, own(visit, person, &look).await?)),
-    }
-}
-
-fn next_field(next: Option<&str>) -> Markup {
-    html! { @if let Some(next) = next { input type="hidden" name="next" value=(next); } }
-}
-
-fn welcome(visit: &Visit, look: &Look) -> Markup {
-    let t = visit.texts();
-    let problem = |name: &str| look.problem.as_deref() == Some(name);
-    html! {
-        h1 { (t.sign_up) }
-        div.columns {
-            form.panel method="post" action="/account/sign-up" {
-                h2 { (t.sign_up) }
-                p.hint #name-hint { (t.name_hint) }
-                @if problem("name") { p.problem #name-problem role="alert" { (t.wrong_name) } }
-                label { span { (t.name) }
-                    input type="text" name="name" required maxlength="50" autocomplete="name" aria-describedby="name-hint"
-                        aria-invalid=[problem("name").then_some("true")];
-                }
-                (next_field(look.next.as_deref()))
-                button.button.primary type="submit" { (t.sign_up) }
-            }
-            form.panel method="post" action="/account/sign-in" {
-                h2 { (t.have_key) }
-                p.hint #key-hint { (t.key_hint) }
-                @if problem("key") { p.problem role="alert" { (t.wrong_key) } }
-                label { span { (t.api_key) }
-                    input type="password" name="key" required autocomplete="current-password" aria-describedby="key-hint"
-                        aria-invalid=[problem("key").then_some("true")];
-                }
-                (next_field(look.next.as_deref()))
-                button.button type="submit" { (t.sign_in) }
-            }
-        }
     }
 }
 
@@ -122,11 +77,7 @@ async fn own(visit: &Visit, person: PersonId, look: &Look) -> Result<Markup, Err
             (tickets_panel(visit, &tickets))
         }
         (ledger(visit, &movements))
-        details { summary { (t.key_title) }
-            p { (t.key_warning) }
-            p.code { (visit.cookie(KEY).unwrap_or_default()) }
-        }
-        form method="post" action="/account/sign-out" { button.button.quiet type="submit" { (t.sign_out) } }
+        (access::panel(visit, person, look.problem.as_deref()).await?)
     })
 }
 
@@ -200,47 +151,6 @@ fn ledger(visit: &Visit, movements: &PageOf<Movement>) -> Markup {
             }
         }
     }
-}
-
-/// The account page again, with what was wrong and where to go on.
-fn again(problem: &str, next: Option<&str>) -> Reply {
-    let next = next.map(|next| format!("&next={}", encode(next))).unwrap_or_default();
-    Reply::see(format!("/account?problem={problem}{next}"))
-}
-
-pub async fn sign_up(visit: Visit, Posted(form): Posted<SignUp>) -> HttpResponse {
-    let reply = async {
-        let SignUp { name, next } = form?;
-        let Ok(name) = Name::parse(&name) else { return Ok(again("name", next.as_deref())) };
-        visit.within(|limits| &limits.sign_up)?;
-        let person = visit.site().people.sign_up(name).await?;
-        let key = person.api_key.unwrap_or_default();
-        Ok(Reply::see(own_path(next.as_deref(), "/account")).with_cookie(visit.remember(KEY, key)))
-    };
-    visit.answer(reply.await)
-}
-
-pub async fn sign_in(visit: Visit, Posted(form): Posted<SignIn>) -> HttpResponse {
-    let reply = async {
-        let SignIn { key, next } = form?;
-        match visit.site().people.by_key(key.trim()).await {
-            Ok(_) => {
-                let cookie = visit.remember(KEY, key.trim().to_owned());
-                Ok(Reply::see(own_path(next.as_deref(), "/account")).with_cookie(cookie))
-            }
-            Err(Error::Unauthorized(_)) => {
-                // Guessing is as limited as signing up.
-                visit.within(|limits| &limits.sign_up)?;
-                Ok(again("key", next.as_deref()))
-            }
-            Err(error) => Err(error),
-        }
-    };
-    visit.answer(reply.await)
-}
-
-pub async fn sign_out(visit: Visit, Posted(form): Posted<Nothing>) -> HttpResponse {
-    visit.answer(form.map(|_| Reply::see("/").with_cookie(visit.forget(KEY))))
 }
 
 pub async fn charge(visit: Visit, Posted(form): Posted<Charge>) -> HttpResponse {

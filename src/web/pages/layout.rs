@@ -5,15 +5,16 @@ use maud::{DOCTYPE, Markup, html};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::house::concerts::Status;
+use crate::web::cookies::{self, KEY, SESSION};
 use crate::web::pages::assets;
 use crate::web::pages::reply::Page;
 use crate::web::pages::text::{Lang, fill};
-use crate::web::pages::visit::{KEY, Visit};
+use crate::web::pages::visit::Visit;
 
 pub fn shell(visit: &Visit, page: &Page) -> Markup {
     let t = visit.texts();
     let here = visit.request.uri().path_and_query().map_or("/", |path| path.as_str());
-    let signed_in = visit.cookie(KEY).is_some();
+    let signed_in = visit.cookie(SESSION).is_some() || cookies::plain(&visit.request, KEY).is_some();
     html! {
         (DOCTYPE)
         html lang=(visit.lang.code()) {

@@ -1,6 +1,7 @@
 //! The sale in a browser. Pages work without JavaScript and better with it; they call the same stages as the API. Cookies
 //! that only pages read identify a visitor: one for the person, one for each place.
 
+mod access;
 mod account;
 mod admin;
 mod answer;
@@ -29,10 +30,11 @@ use actix_web::{FromRequest, HttpRequest, HttpResponse, ResponseError};
 use crate::base::error::Error;
 use crate::base::metrics::Metrics;
 use crate::web::api::PLAN_LIMIT;
+use crate::web::cookies::LANG;
 use crate::web::pages::path::own_path;
 use crate::web::pages::reply::Reply;
 use crate::web::pages::text::Lang;
-use crate::web::pages::visit::{LANG, Visit};
+use crate::web::pages::visit::Visit;
 use crate::web::route::{get, path};
 
 pub fn routes(config: &mut ServiceConfig, metrics: &Arc<Metrics>) {
@@ -57,9 +59,12 @@ pub fn routes(config: &mut ServiceConfig, metrics: &Arc<Metrics>) {
         .service(page("/tickets/{ticket}").route(get().to(tickets::page)))
         .service(form("/tickets/{ticket}/cancel").route(post().to(tickets::cancel)))
         .service(page("/account").route(get().to(account::page)))
-        .service(form("/account/sign-up").route(post().to(account::sign_up)))
-        .service(form("/account/sign-in").route(post().to(account::sign_in)))
-        .service(form("/account/sign-out").route(post().to(account::sign_out)))
+        .service(form("/account/sign-up").route(post().to(access::sign_up)))
+        .service(form("/account/sign-in").route(post().to(access::sign_in)))
+        .service(form("/account/sign-out").route(post().to(access::sign_out)))
+        .service(form("/account/keys").route(post().to(access::make_key)))
+        .service(form("/account/keys/{key}/revoke").route(post().to(access::revoke_key)))
+        .service(form("/account/browsers/{session}/sign-out").route(post().to(access::end_session)))
         .service(form("/account/charge").route(post().to(account::charge)))
         .service(page("/admin").route(get().to(admin::overview::page)))
         .service(page("/admin/").route(get().to(to_page)))

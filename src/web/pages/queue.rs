@@ -11,11 +11,12 @@ use crate::base::error::Error;
 use crate::base::token::Token;
 use crate::event::Event;
 use crate::sale::line::Status;
+use crate::web::cookies::PLACE;
 use crate::web::pages::form::{Nothing, Posted};
 use crate::web::pages::layout::{count, encode};
 use crate::web::pages::reply::Reply;
 use crate::web::pages::text::fill;
-use crate::web::pages::visit::{PLACE, Visit};
+use crate::web::pages::visit::Visit;
 
 #[derive(Deserialize)]
 pub struct Place {
@@ -230,7 +231,7 @@ pub async fn leave(visit: Visit, Posted(form): Posted<Nothing>) -> HttpResponse 
         if let Some((token, _)) = visit.place(&event) {
             visit.site().line.leave(&visit.worker.lane, &event, token).await?;
         }
-        Ok(Reply::see(format!("/events/{}", event.id)).with_cookie(visit.forget(format!("{PLACE}{}", event.id))))
+        Ok(Reply::see(format!("/events/{}", event.id)).with_cookie(visit.forget(&format!("{PLACE}{}", event.id))))
     };
     visit.answer(reply.await)
 }

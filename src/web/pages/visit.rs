@@ -3,10 +3,10 @@
 use std::future::{Ready, ready};
 use std::sync::Arc;
 
+use actix_web::cookie::Cookie;
 use actix_web::cookie::time::Duration;
-use actix_web::cookie::{Cookie, SameSite};
 use actix_web::dev::Payload;
-use actix_web::http::header::{ACCEPT_LANGUAGE, COOKIE};
+use actix_web::http::header::{ACCEPT_LANGUAGE, USER_AGENT};
 use actix_web::web::{Data, Query};
 use actix_web::{FromRequest, HttpRequest};
 use serde::de::DeserializeOwned;
@@ -16,16 +16,15 @@ use crate::base::error::Error;
 use crate::base::ids::{EventId, PersonId};
 use crate::base::token::{Claim, Token};
 use crate::event::Event;
+use crate::house::credentials::SESSION as SESSION_LASTS;
 use crate::sale::seats::Guest;
 use crate::web::client::Client;
+use crate::web::cookies::{LANG, PLACE, SESSION};
 use crate::web::extract;
 use crate::web::limits::{Limits, Rate};
 use crate::web::pages::text::{Lang, Texts};
 use crate::web::site::{Site, Worker};
 
-pub const LANG: &str = "zt_lang";
-pub const KEY: &str = "zt_key";
-pub const PLACE: &str = "zt_place_";
 /// Cookies outlast the sale they are for, so that a ticket can be looked at again.
 const REMEMBERED: Duration = Duration::days(90);
 
@@ -50,20 +49,10 @@ impl FromRequest for Visit {
 }
 
 fn lang_of(request: &HttpRequest) -> Lang {
-    let chosen = cookie(request, LANG).and_then(|code| Lang::parse(&code));
+    let cookies = request.app_data::<Data<Worker>>().map(|worker| worker.site.settings.cookies);
+    let chosen = cookies.and_then(|cookies| cookies.get(request, LANG)).and_then(|code| Lang::parse(&code));
     let accepted = || request.headers().get(ACCEPT_LANGUAGE).and_then(|header| header.to_str().ok());
     chosen.unwrap_or_else(|| Lang::accepted(accepted().unwrap_or_default()))
-}
-
-/// The cookies that can be read. A foreign cookie that is not text does not hide the others.
-fn cookies(request: &HttpRequest) -> Vec<(String, String)> {
-    let pair = |text: &str| text.split_once('=').map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned()));
-    let texts = request.headers().get_all(COOKIE).map(|value| String::from_utf8_lossy(value.as_bytes()));
-    texts.flat_map(|text| text.split(';').filter_map(pair).collect::<Vec<_>>()).collect()
-}
-
-fn cookie(request: &HttpRequest, name: &str) -> Option<String> {
-    cookies(request).into_iter().find(|(known, _)| known == name).map(|(_, value)| value)
 }
 
 impl Visit {
@@ -103,17 +92,24 @@ impl Visit {
     }
 
     pub fn cookie(&self, name: &str) -> Option<String> {
-        cookie(&self.request, name)
+        self.site().settings.cookies.get(&self.request, name)
     }
 
-    /// The person who is signed in. An unknown key counts as nobody.
+    /// The person who is signed in. An unknown session counts as nobody.
     pub async fn person(&self) -> Result<Option<PersonId>, Error> {
-        let Some(key) = self.cookie(KEY) else { return Ok(None) };
-        match self.site().people.by_key(&key).await {
-            Ok(person) => Ok(Some(person)),
-            Err(Error::Unauthorized(_)) => Ok(None),
-            Err(error) => Err(error),
-        }
+        extract::signed_in(&self.request).await
+    }
+
+    /// Signs this browser in. Returns the cookie that it keeps.
+    pub async fn sign_in(&self, person: PersonId) -> Result<Cookie<'static>, Error> {
+        let browser = self.request.headers().get(USER_AGENT).and_then(|agent| agent.to_str().ok());
+        let session = self.site().credentials.begin_session(person, browser.unwrap_or_default()).await?;
+        Ok(self.keep_session(session))
+    }
+
+    pub fn keep_session(&self, session: String) -> Cookie<'static> {
+        let lasts = Duration::days(SESSION_LASTS.num_days());
+        self.site().settings.cookies.make(&self.request, SESSION, session, lasts)
     }
 
     /// Who holds and buys with this token here.
@@ -130,31 +126,20 @@ impl Visit {
 
     /// All places this browser has or had, unchecked.
     pub fn claims(&self) -> Vec<Claim> {
-        let places = cookies(&self.request).into_iter().filter(|(name, _)| name.starts_with(PLACE));
-        places.filter_map(|(_, value)| Claim::parse(read_place(&value).0)).take(MOST_PLACES).collect()
+        let places = self.site().settings.cookies.beginning_with(&self.request, PLACE);
+        places.filter_map(|value| Claim::parse(read_place(&value).0)).take(MOST_PLACES).collect()
     }
 
-    /// A cookie hidden from scripts, not sent along from other sites, and kept to https if the page came by it.
-    pub fn remember(&self, name: impl Into<String>, value: impl Into<String>) -> Cookie<'static> {
-        let secure = self.request.connection_info().scheme() == "https";
-        Cookie::build(name.into(), value.into())
-            .path("/")
-            .http_only(true)
-            .same_site(SameSite::Lax)
-            .secure(secure)
-            .max_age(REMEMBERED)
-            .finish()
+    pub fn remember(&self, name: &str, value: impl Into<String>) -> Cookie<'static> {
+        self.site().settings.cookies.make(&self.request, name, value, REMEMBERED)
     }
 
     pub fn remember_place(&self, token: Token, rank: Option<u64>) -> Cookie<'static> {
-        self.remember(format!("{PLACE}{}", token.event()), write_place(token.uuid(), rank))
+        self.remember(&format!("{PLACE}{}", token.event()), write_place(token.uuid(), rank))
     }
 
-    pub fn forget(&self, name: impl Into<String>) -> Cookie<'static> {
-        let mut cookie = self.remember(name, "");
-        cookie.make_removal();
-        cookie.set_path("/");
-        cookie
+    pub fn forget(&self, name: &str) -> Cookie<'static> {
+        self.site().settings.cookies.forget(&self.request, name)
     }
 }
 
@@ -171,9 +156,6 @@ fn read_place(text: &str) -> (&str, Option<u64>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use actix_web::http::header::HeaderValue;
-    use actix_web::test::TestRequest;
-    use proptest::collection::vec;
     use proptest::prelude::*;
 
     proptest! {
@@ -182,14 +164,6 @@ mod tests {
             let token = Uuid::from_u128(token);
             let (text, written) = (token.to_string(), write_place(token, rank));
             prop_assert_eq!(read_place(&written), (text.as_str(), rank));
-        }
-
-        #[test]
-        fn cookies_of_others_do_not_hide_ours(before in vec(b' '..=0xff, 0..20), after in vec(b' '..=0xff, 0..20)) {
-            let header = [&before, &b"; zt_key=zt_1; "[..], &after].concat();
-            let Ok(header) = HeaderValue::from_bytes(&header) else { return Ok(()) };
-            let request = TestRequest::default().insert_header((COOKIE, header)).to_http_request();
-            prop_assert_eq!(cookie(&request, KEY), Some("zt_1".to_owned()));
         }
     }
 }

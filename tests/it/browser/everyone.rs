@@ -148,6 +148,15 @@ async fn no_page_violates_the_accessibility_guidelines() {
     check("ticket-cancel").await;
     house.go(&tab, "/account").await;
     check("account").await;
+    tab.click("form[action='/account/sign-out'] button").await;
+    tab.reads("you cannot come back").await;
+    check("sign-out-warning").await;
+    tab.fill("#access input[name=name]", "phone").await;
+    tab.click("form[action='/account/keys'] button").await;
+    tab.reads("Your new key").await;
+    check("new-key").await;
+    tab.click("main a.primary").await;
+    tab.reads("phone").await;
     house.go(&tab, &format!("/events/{event}/queue")).await;
     check("over").await;
     house.go(&tab, &format!("/events/{big}")).await;

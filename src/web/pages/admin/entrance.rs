@@ -7,6 +7,7 @@ use maud::html;
 use serde::Deserialize;
 
 use crate::base::error::Error;
+use crate::web::cookies;
 use crate::web::pages::admin::SESSION;
 use crate::web::pages::form::{Nothing, Posted};
 use crate::web::pages::reply::Reply;
@@ -62,7 +63,7 @@ pub async fn sign_in(visit: Visit, Posted(form): Posted<SignIn>) -> HttpResponse
 pub async fn sign_out(visit: Visit, Posted(form): Posted<Nothing>) -> HttpResponse {
     let reply = async {
         form?;
-        if let Some(session) = visit.cookie(SESSION) {
+        if let Some(session) = cookies::plain(&visit.request, SESSION) {
             visit.site().operators.sign_out(&session).await?;
         }
         let mut gone = cookie(&visit, String::new());

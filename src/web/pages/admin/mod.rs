@@ -16,6 +16,7 @@ use maud::{Markup, html};
 
 use crate::base::error::Error;
 use crate::house::operators::{Operator, Role};
+use crate::web::cookies;
 use crate::web::pages::admin::text::Console;
 use crate::web::pages::reply::Reply;
 use crate::web::pages::text::fill;
@@ -36,7 +37,7 @@ impl Visit {
     }
 
     async fn operator(&self) -> Result<Option<Operator>, Error> {
-        match self.cookie(SESSION) {
+        match cookies::plain(&self.request, SESSION) {
             Some(session) => self.site().operators.by_session(&session).await,
             None => Ok(None),
         }
