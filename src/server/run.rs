@@ -15,13 +15,15 @@ use crate::sale::restore::Prepared;
 use crate::server::config::Config;
 use crate::server::loops::Loops;
 use crate::server::parts::{self, Parts};
-use crate::web::listener::turn_newcomers_away;
+use crate::web::listener::{self, Trap, turn_newcomers_away};
 use crate::web::serve;
 
 /// How long a start waits for events that have to be rebuilt in Redis.
 const LONGEST_PREPARATION: Duration = Duration::from_secs(10);
 /// How long a stopping server accepts connections that were made before it turned newcomers away.
 const LAST_CONNECTIONS: Duration = Duration::from_millis(500);
+/// How soon the web server has closed its listener when it stops.
+const CLOSED_WITHIN: Duration = Duration::from_millis(100);
 
 /// A running server.
 pub struct Server {
@@ -50,8 +52,10 @@ pub enum Background {
 /// Connects, migrates the database, makes every event ready in Redis, and serves. Needs a multi-threaded runtime.
 pub async fn start(config: &Config, background: Background) -> Result<Server, Error> {
     // First, so that a taken port is reported before anything is touched.
-    let listener = listen(config.bind, "ZTICKET_BIND")?;
-    let management_listener = listen(config.management_bind, "ZTICKET_MANAGEMENT_BIND")?;
+    let cannot = |name: &str, addr, error| Error::Internal(format!("{name}: cannot listen on {addr}: {error}"));
+    let listener = listener::open(config.bind).map_err(|error| cannot("ZTICKET_BIND", config.bind, error))?;
+    let management_listener = TcpListener::bind(config.management_bind)
+        .map_err(|error| cannot("ZTICKET_MANAGEMENT_BIND", config.management_bind, error))?;
     let (addr, management_addr) = (local_addr(&listener)?, local_addr(&management_listener)?);
 
     let (parts, to_settle) = parts::build(config).await?;
@@ -66,10 +70,6 @@ pub async fn start(config: &Config, background: Background) -> Result<Server, Er
     let spawn = |server: actix_web::dev::Server| (server.handle(), tokio::spawn(server));
     let (web, management) = (spawn(web), spawn(management));
     Ok(Server { parts, addr, management_addr, drain: config.drain, listener, web, management, loops, settling })
-}
-
-fn listen(addr: SocketAddr, name: &str) -> Result<TcpListener, Error> {
-    TcpListener::bind(addr).map_err(|error| Error::Internal(format!("{name}: cannot listen on {addr}: {error}")))
 }
 
 fn local_addr(listener: &TcpListener) -> Result<SocketAddr, Error> {
@@ -124,14 +124,20 @@ impl Server {
         let Self { parts, drain, listener, web, management, loops, settling, .. } = self;
         // First balancers have to notice; every answer closes its connection.
         parts.site.stopping.send_replace(true);
+        let mut trap = Trap::default();
         if !drain.is_zero() {
             tokio::time::sleep(drain).await;
-            turn_newcomers_away(&listener);
+            trap = turn_newcomers_away(&listener);
             tokio::time::sleep(LAST_CONNECTIONS).await;
         }
         drop(listener);
         let (handle, task) = web;
-        handle.stop(true).await;
+        let stopped = handle.stop(true);
+        if !drain.is_zero() {
+            tokio::time::sleep(CLOSED_WITHIN).await;
+        }
+        drop(trap);
+        stopped.await;
         let _ = task.await;
         if let Some(loops) = loops {
             loops.stop().await;
