@@ -20,7 +20,7 @@
 -- REPLY HELD deadline now         yours now, or already was; the earliest deadline of the seats asked for
 -- REPLY YOURS                     this place bought them all already
 -- REPLY TAKEN seat state …        others hold or bought some: each such seat and its state
--- REPLY ANOTHER                   a place is for the first person who holds with it, and that is another one
+-- REPLY ANOTHER                   another person uses this place: the first one who held with it
 -- REPLY NO_PASS                   not let in, or time is over
 -- REPLY NO_SEAT seat              there is no such seat
 -- REPLY TOO_MANY most             more than one pass may hold
@@ -86,7 +86,7 @@ end
 if bought == #asked then return { 'YOURS' } end
 
 local used_by = redis.call('HGET', PEOPLE, place)
-if person ~= '-' and used_by and used_by ~= person then return { 'ANOTHER' } end
+if used_by and used_by ~= person then return { 'ANOTHER' } end
 
 local pass_ends = tonumber(redis.call('ZSCORE', PASSES, place))
 if not pass_ends or pass_ends <= now then return { 'NO_PASS' } end

@@ -26,7 +26,7 @@
 -- REPLY ACCEPTED ahead   taken; this many are before it
 -- REPLY KNOWN order      this place and buyer asked for the same seats already
 -- REPLY OTHER order      this place has an order for other seats, or of another buyer
--- REPLY ANOTHER          a place is for the first person who holds or buys with it, and that is another one
+-- REPLY ANOTHER          another person uses this place: the first one who held or bought with it
 -- REPLY NO_PASS          not let in, or time is over
 -- REPLY FULL             too many wait
 -- REPLY UNREADY          the event is not here, or only a part of it
@@ -58,7 +58,7 @@ end
 local pass_ends = tonumber(redis.call('ZSCORE', PASSES, place))
 if not pass_ends or pass_ends <= now then return { 'NO_PASS' } end
 local used_by = redis.call('HGET', PEOPLE, place)
-if buyer ~= '-' and used_by and used_by ~= buyer then return { 'ANOTHER' } end
+if used_by and used_by ~= buyer then return { 'ANOTHER' } end
 local ahead = redis.call('ZCARD', PENDING)
 if ahead >= most then return { 'FULL' } end
 

@@ -1,6 +1,6 @@
 #!lua
 -- event_restore: build an event's keys, only where they are missing.
--- version 5 | stage 5 | writes | O(everything of the event)
+-- version 6 | stage 5 | writes | O(everything of the event)
 --
 -- Deadlines come as the time that was left, so nobody loses time to an outage.
 --
@@ -21,6 +21,7 @@
 -- KEYS 15 pulse:2    bitmap
 -- KEYS 16 pulse:3    bitmap
 -- KEYS 17 pulse:4    bitmap
+-- KEYS 18 people     hash    place: the person who uses it
 -- ARGV 1 facts       json    fields of meta, and gap_wait and tick, ms
 -- ARGV 2 policy      json    fields of policy, and slow_left, ms
 -- ARGV 3 line        bytes   bitmap from facts.base on
@@ -35,7 +36,8 @@
 -- KEEPS everyone in the line counts as present, or the first to poll would overtake
 
 local META, LINE, POLICY, BACK, PASSES, LIMITS, SEATS, OWNERS, VERSIONS, HOLD_ENDS, HELD = unpack(KEYS)
-local PULSES = { unpack(KEYS, 13) }
+local PULSES = { unpack(KEYS, 13, 17) }
+local PEOPLE = unpack(KEYS, 18)
 local still_waiting = tonumber(redis.call('HGET', META, 'waiting'))
 if still_waiting and (still_waiting == 0 or redis.call('EXISTS', LINE) == 1) then return { 'PRESENT' } end
 
@@ -49,6 +51,8 @@ local seconds, micros = unpack(redis.call('TIME'))
 local clock = seconds * 1000 + math.floor(micros / 1000)
 local now = math.max(clock + skew, tonumber(last_now))
 
+-- What is still known of the people inside stays.
+local people = redis.call('HGETALL', PEOPLE)
 redis.call('DEL', unpack(KEYS))
 
 local waiting, head, slice = 0, facts.next, 0
@@ -77,6 +81,10 @@ for _, pass in ipairs(passes) do
   local place, left, limit_left = unpack(pass)
   redis.call('ZADD', PASSES, now + left, place)
   redis.call('HSET', LIMITS, place, now + limit_left)
+end
+for i = 1, #people, 2 do
+  local place, person = people[i], people[i + 1]
+  if redis.call('ZSCORE', PASSES, place) then redis.call('HSET', PEOPLE, place, person) end
 end
 for _, hold in ipairs(holds) do
   local seat, place, left = unpack(hold)

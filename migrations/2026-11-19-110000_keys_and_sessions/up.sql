@@ -6,7 +6,7 @@ CREATE TABLE api_keys (
     created_at timestamptz NOT NULL DEFAULT now()
 );
 COMMENT ON TABLE api_keys IS 'Keys with which programs act for a person; deleted when they are revoked';
-COMMENT ON COLUMN api_keys.id IS 'What its person calls it by';
+COMMENT ON COLUMN api_keys.id IS 'Number of the key, for its person';
 COMMENT ON COLUMN api_keys.user_id IS 'For whom it acts';
 COMMENT ON COLUMN api_keys.name IS 'What it is for, in the words of its person';
 COMMENT ON COLUMN api_keys.hash IS 'BLAKE3 of the key; the key itself is not kept';
@@ -21,6 +21,7 @@ CREATE TABLE person_sessions (
     hash bytea PRIMARY KEY CHECK (octet_length(hash) = 32),
     id uuid NOT NULL UNIQUE DEFAULT gen_random_uuid(),
     user_id uuid NOT NULL REFERENCES users,
+    key_id uuid REFERENCES api_keys ON DELETE CASCADE,
     browser text NOT NULL,
     created_at timestamptz NOT NULL DEFAULT now(),
     seen_at timestamptz NOT NULL DEFAULT now(),
@@ -28,11 +29,13 @@ CREATE TABLE person_sessions (
 );
 COMMENT ON TABLE person_sessions IS 'Browsers in which a person is signed in; deleted when they sign out';
 COMMENT ON COLUMN person_sessions.hash IS 'BLAKE3 of the cookie; the cookie itself is not kept';
-COMMENT ON COLUMN person_sessions.id IS 'What its person calls it by';
+COMMENT ON COLUMN person_sessions.id IS 'Number of the session, for its person';
 COMMENT ON COLUMN person_sessions.user_id IS 'Who is signed in';
+COMMENT ON COLUMN person_sessions.key_id IS 'The key it was begun with, and ends with; null: none';
 COMMENT ON COLUMN person_sessions.browser IS 'What the browser says it is';
 COMMENT ON COLUMN person_sessions.created_at IS 'When they signed in';
 COMMENT ON COLUMN person_sessions.seen_at IS 'When it was last renewed: about once a day while it is used';
 COMMENT ON COLUMN person_sessions.expires_at IS 'When they have to sign in again';
 CREATE INDEX person_sessions_by_person ON person_sessions (user_id, created_at);
+CREATE INDEX person_sessions_by_key ON person_sessions (key_id);
 CREATE INDEX person_sessions_by_end ON person_sessions (expires_at);

@@ -175,10 +175,10 @@ uuids! {
     /// The number on a ticket.
     #[schema(example = "01a1e3a3-5fef-7387-8226-d32073a54ece")]
     TicketId;
-    /// What a person calls one of their API keys by.
+    /// The number of an API key.
     #[schema(example = "01a1e3a3-57d6-7230-8ac5-7a0c11d7e2b4")]
     KeyId;
-    /// What a person calls a browser by in which they are signed in.
+    /// The number of a browser in which a person is signed in.
     #[schema(example = "6f1f0c1e-6a53-4c0a-9a2b-0f4c7b8a9d21")]
     SessionId;
 }

@@ -14,6 +14,11 @@ pub fn make(prefix: &str) -> Result<String, Error> {
     Ok(spelled(prefix, secret))
 }
 
+/// The key that follows from these words: whoever has both gets it again.
+pub fn derive(prefix: &str, secret: &[u8; 32], words: &str) -> String {
+    spelled(prefix, *blake3::keyed_hash(secret, words.as_bytes()).as_bytes())
+}
+
 fn spelled(prefix: &str, secret: [u8; 32]) -> String {
     format!("{prefix}{}", blake3::Hash::from_bytes(secret).to_hex())
 }

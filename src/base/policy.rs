@@ -80,8 +80,8 @@ impl Policy {
             hold_ttl_ms: field("hold_ttl_ms")?,
             sync_interval_ms: field("sync_interval_ms")?,
             seats_per_pass: field("seats_per_pass")?,
-            // An older server wrote none.
-            tickets_per_person: field("tickets_per_person").unwrap_or(Self::TICKETS_PER_PERSON),
+            // An older server wrote none: then there is no limit for the moment that a newer one takes to write it.
+            tickets_per_person: field("tickets_per_person").unwrap_or(0),
         })
     }
 

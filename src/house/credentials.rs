@@ -1,10 +1,11 @@
-//! With what people prove who they are: the API keys of their programs, and the sessions of their browsers. A server
-//! remembers what it looked up for a second, so what was revoked is refused by every server within two.
+//! How people prove who they are: the API keys of their programs, and the sessions of their browsers. A server remembers
+//! for a second what it looked up, so every server refuses what was revoked within two.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, TimeDelta, Utc};
+use diesel_async::AsyncConnection;
 use futures_util::FutureExt;
 use quick_cache::sync::Cache;
 use serde::Serialize;
@@ -16,7 +17,7 @@ use crate::base::keys::{self, KeyHash};
 use crate::base::session::Sessions;
 use crate::base::token::MasterKeys;
 use crate::house::people::Name;
-use crate::store::db::credentials::{KeyRow, SessionRow};
+use crate::store::db::credentials::{KeyRow, NewSession, SessionRow};
 use crate::store::db::pool::{Conn, Pool};
 use crate::store::gather::{Batch, Capacity, Gather};
 use crate::store::{Stores, db};
@@ -29,7 +30,7 @@ const FRESH: Duration = Duration::from_secs(1);
 pub const SESSION: TimeDelta = TimeDelta::days(30);
 /// A session in use is made to last longer this often.
 const RENEWED_EVERY: TimeDelta = TimeDelta::days(1);
-const MOST_KEYS: usize = 20;
+const MOST_KEYS: i64 = 20;
 const MOST_SESSIONS: i64 = 50;
 const LONGEST_BROWSER: usize = 200;
 const NO_SUCH_KEY: Error = Error::Unauthorized("There is no such API key, or it was revoked.");
@@ -134,17 +135,25 @@ impl Credentials {
         Ok(found)
     }
 
-    /// Signs a browser in. Returns what it keeps.
-    pub async fn begin_session(&self, person: PersonId, browser: &str) -> Result<String, Error> {
+    /// Signs a browser in. Returns what it keeps. A session that was begun with a key ends with it.
+    pub async fn begin_session(&self, person: PersonId, key: Option<&str>, browser: &str) -> Result<String, Error> {
         let (session, hash) = self.sessions.make()?;
+        let key = key.map(keys::hash);
         let browser: String = browser.chars().filter(|letter| !letter.is_control()).take(LONGEST_BROWSER).collect();
         let ends = Utc::now() + SESSION;
-        self.stores
-            .query(move |conn| {
-                async move { db::credentials::begin_session(conn, person, &hash, &browser, ends, MOST_SESSIONS).await }
-                    .boxed()
-            })
-            .await?;
+        let begun = self.stores.query(move |conn| {
+            async move {
+                conn.transaction(async |conn| {
+                    let new = NewSession { person, hash: &hash, key: key.as_ref(), browser: &browser, ends };
+                    db::credentials::begin_session(conn, &new, MOST_SESSIONS).await
+                })
+                .await
+            }
+            .boxed()
+        });
+        if !begun.await? {
+            return Err(NO_SUCH_KEY);
+        }
         Ok(session)
     }
 
@@ -184,15 +193,21 @@ impl Credentials {
 
     /// Makes an API key. It is shown here and never again: only its hash is kept.
     pub async fn make_key(&self, person: PersonId, name: &Name) -> Result<NewKey, Error> {
-        if self.keys_of(person).await?.len() >= MOST_KEYS {
-            return Err(Error::InvalidRequest(format!("You have {MOST_KEYS} keys. Revoke one of them first.")));
-        }
         let key = keys::make(keys::OF_PEOPLE)?;
         let (hash, name) = (keys::hash(&key), name.as_str().to_owned());
-        let row = self
-            .stores
-            .query(move |conn| async move { db::credentials::add_key(conn, person, &name, &hash).await }.boxed())
-            .await?;
+        let added = self.stores.query(move |conn| {
+            async move {
+                conn.transaction(async |conn| {
+                    if db::credentials::count_keys_alone(conn, person).await? >= MOST_KEYS {
+                        return Err(too_many_keys());
+                    }
+                    db::credentials::add_key(conn, person, &name, &hash).await
+                })
+                .await
+            }
+            .boxed()
+        });
+        let row = added.await?;
         Ok(NewKey { key_id: KeyId(row.id), name: row.name, api_key: key })
     }
 
@@ -207,6 +222,10 @@ impl Credentials {
         self.known.remove(&hash);
         Ok(())
     }
+}
+
+fn too_many_keys() -> Error {
+    Error::InvalidRequest(format!("You have {MOST_KEYS} keys. Revoke one of them first."))
 }
 
 /// The loop that looks up keys and sessions, many together: however many made-up ones come, sales do not wait for a
@@ -247,11 +266,17 @@ async fn look_up(conn: &mut Conn, asked: &[Ask]) -> Result<Vec<(Vec<u8>, Found)>
             .filter(|(_, _, seen_at)| *seen_at < now - RENEWED_EVERY)
             .map(|(hash, ..)| hash.as_slice())
             .collect();
-        if !old.is_empty() {
-            db::credentials::renew_sessions(conn, &old, now + SESSION).await?;
+        let renewed = match old.as_slice() {
+            [] => Ok(()),
+            old => db::credentials::renew_sessions(conn, old, now + SESSION).await,
+        };
+        if let Err(error) = &renewed {
+            // They are still good, and the next one who asks tries again.
+            tracing::warn!(%error, "sessions in use are not made to last longer");
         }
         found.extend(people.into_iter().map(|(hash, person, seen_at)| {
-            (hash, Found { person: PersonId(person), renewed: seen_at < now - RENEWED_EVERY })
+            let renewed = renewed.is_ok() && seen_at < now - RENEWED_EVERY;
+            (hash, Found { person: PersonId(person), renewed })
         }));
     }
     Ok(found)

@@ -14,6 +14,7 @@ use crate::base::error::Error;
 use crate::base::ids::{OrderId, PersonId, TicketId};
 use crate::base::keys;
 use crate::base::paging::{Page, PageOf};
+use crate::base::token::MasterKeys;
 use crate::store::db::people::{ChargeRow, MovementRow, PaymentRow, PersonRow};
 use crate::store::db::pool::Pool;
 use crate::store::gather::{Batch, Capacity, Gather};
@@ -27,7 +28,7 @@ const HIGHEST_BALANCE: i64 = 1_000_000_000;
 const LONGEST_IDEMPOTENCY_KEY: usize = 100;
 /// Charges wait here rather than for a connection: each is one statement, and those of one person take turns anyway.
 const CHARGING: Capacity = Capacity { waiting: 10_000, together: 1, at_once: 4 };
-/// What the key is called that somebody gets who signs up with a program.
+/// The name of a program's first key.
 const FIRST_KEY: &str = "sign-up";
 const NO_SUCH_PERSON: Error = Error::Unauthorized("There is no such person any more.");
 
@@ -35,6 +36,8 @@ pub struct People {
     stores: Arc<Stores>,
     currency: String,
     charger: Gather<Charge, ChargeRow>,
+    /// With which the keys are made of those who may have to repeat their sign-up: the newest first.
+    secrets: Vec<[u8; 32]>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -106,6 +109,7 @@ pub enum PaymentStatus {
 }
 
 /// What a person goes by: trimmed, not empty, printable.
+#[derive(Debug, Clone)]
 pub struct Name(String);
 
 impl Name {
@@ -139,6 +143,25 @@ impl IdempotencyKey {
     }
 }
 
+/// The same from somebody whom nobody knows yet. It has to be hard to guess, because it leads to what was made with it.
+#[derive(Debug, Clone)]
+pub struct StrangersKey(String);
+
+impl StrangersKey {
+    /// 128 random bits at least: in base64 or, where all of it could be that, in hexadecimal digits.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let base64 = |letter: u8| letter.is_ascii_alphanumeric() || b"+/-_=".contains(&letter);
+        let least = if text.bytes().all(|digit| digit.is_ascii_hexdigit()) { 32 } else { 22 };
+        if (least..=LONGEST_IDEMPOTENCY_KEY).contains(&text.len()) && text.bytes().all(base64) {
+            return Ok(Self(text.to_owned()));
+        }
+        Err(Error::InvalidRequest(
+            "Idempotency-Key is 128 random bits or more here: 22 letters of base64, or 32 hexadecimal digits."
+                .to_owned(),
+        ))
+    }
+}
+
 /// Money to add.
 #[derive(Debug, Clone)]
 pub struct Charge {
@@ -149,16 +172,54 @@ pub struct Charge {
 
 impl People {
     /// Starts the loop that charges.
-    pub fn start(stores: Arc<Stores>, currency: String) -> Self {
+    pub fn start(stores: Arc<Stores>, currency: String, master: &MasterKeys) -> Self {
         let (charger, charging) = charger(stores.db.clone());
         stores.spawn(charging);
-        Self { stores, currency, charger }
+        let secret = |key: &[u8; 32]| blake3::derive_key("zticket 2026 repeated sign-up", key);
+        let secrets = std::iter::once(&master.current).chain(&master.previous).map(secret).collect();
+        Self { stores, currency, charger, secrets }
     }
 
     /// Makes a person with an API key. The key is shown here and never again: only its hash is kept.
     pub async fn sign_up(&self, name: Name) -> Result<Person, Error> {
         let key = keys::make(keys::OF_PEOPLE)?;
-        let (id, hash) = (PersonId(Uuid::now_v7()), keys::hash(&key));
+        let row = self.create(name, &key).await?;
+        Ok(self.person(row, Some(key)))
+    }
+
+    /// The same once for each of these words: again, they show the same person and key.
+    pub async fn sign_up_once(&self, name: Name, once: &StrangersKey) -> Result<Person, Error> {
+        let keys: Vec<String> =
+            self.secrets.iter().map(|secret| keys::derive(keys::OF_PEOPLE, secret, &once.0)).collect();
+        for key in &keys {
+            if let Some(person) = self.signed_up(&name, key).await? {
+                return Ok(person);
+            }
+        }
+        let key = keys.into_iter().next().ok_or_else(|| Error::internal("no secret to sign people up with"))?;
+        match self.create(name.clone(), &key).await {
+            Ok(row) => Ok(self.person(row, Some(key))),
+            // The same request may have arrived twice at once.
+            Err(error) => self.signed_up(&name, &key).await?.ok_or(error),
+        }
+    }
+
+    /// Who signed up with this key, under the same name.
+    async fn signed_up(&self, name: &Name, key: &str) -> Result<Option<Person>, Error> {
+        let hash = keys::hash(key);
+        let found = self
+            .stores
+            .query(move |conn| async move { db::credentials::people_by_keys(conn, &[hash.as_slice()]).await }.boxed());
+        let Some((_, id)) = found.await?.into_iter().next() else { return Ok(None) };
+        let person = self.find(PersonId(id)).await?;
+        if person.name != name.0 {
+            return Err(Error::KeyReused);
+        }
+        Ok(Some(Person { api_key: Some(key.to_owned()), ..person }))
+    }
+
+    async fn create(&self, name: Name, key: &str) -> Result<PersonRow, Error> {
+        let (id, hash) = (PersonId(Uuid::now_v7()), keys::hash(key));
         let made = self.stores.query(move |conn| {
             async move {
                 conn.transaction(async |conn| {
@@ -170,7 +231,7 @@ impl People {
             }
             .boxed()
         });
-        Ok(self.person(made.await?, Some(key)))
+        made.await
     }
 
     /// Makes a person at a browser, which keeps a session and needs no key.
@@ -298,6 +359,25 @@ mod tests {
         assert!(IdempotencyKey::parse("5f0c-1").is_ok());
         for wrong in ["", "a b", "ключ", &"x".repeat(101)] {
             assert!(IdempotencyKey::parse(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_strangers_key_is_hard_to_guess() {
+        for good in
+            ["0123456789abcdef0123456789abcdef", "Zm9vYmFyYmF6cXV4cXV1eg", "6f1f0c1e-6a53-4c0a-9a2b-0f4c7b8a9d21"]
+        {
+            assert!(StrangersKey::parse(good).is_ok(), "{good}");
+        }
+        for wrong in [
+            "",
+            "first",
+            "0123456789abcdef0123456789abcde",
+            "Zm9vYmFyYmF6cXV4cXV1e",
+            "Zm9vYmFy mF6cXV4cXV1eg",
+            &"g".repeat(101),
+        ] {
+            assert!(StrangersKey::parse(wrong).is_err(), "{wrong:?}");
         }
     }
 

@@ -291,7 +291,7 @@ impl Orders {
             buyer.claims.iter().filter_map(token).any(|token| token.place() == number.place)
         };
         let may_ask = match &state {
-            State::Pending(PendingOrder { person: Some(person), .. }) if buyer.person == Some(*person) => true,
+            State::Pending(PendingOrder { person: Some(person), .. }) => buyer.person == Some(*person),
             State::Pending(_) | State::Unknown => by_place(),
             // Nothing changes any more, and whoever has the number may know how it ended.
             State::Sold(_) | State::Decided(_) => true,

@@ -306,10 +306,10 @@ impl Seats {
     }
 }
 
-/// A priced seat needs a person, and so does an event in which everyone may have so many tickets.
+/// Only a person can hold and buy a priced seat, or any seat of an event that counts the tickets of people.
 pub fn check_person(event: &Event, person: Option<PersonId>, party: &Party) -> Result<(), Error> {
     let priced = event.total(party.seats()).ok_or(Error::InvalidSeat)? > 0;
-    let counted = !event.priced && event.tickets_per_person() > 0;
+    let counted = event.tickets_per_person() > 0;
     if (priced || counted) && person.is_none() { Err(PERSON_NEEDED) } else { Ok(()) }
 }
 

@@ -26,13 +26,14 @@ use crate::sale::settle::Settler;
 use crate::store::db::audit_log::Entry;
 use crate::store::db::changes::Unsettled;
 use crate::store::db::sell::{NewOrder, Sold};
-use crate::store::db::tickets::{CANCELLED, TicketRow};
+use crate::store::db::tickets::{CANCELLED, Claimed, TicketRow};
 use crate::store::redis::lane::Lane;
 use crate::store::redis::scripts::Hold;
 use crate::store::{Stores, db};
 
 /// A hold that is being paid for lasts at least this long, so that the sale is written in time.
 pub const TIME_TO_PAY: Duration = Duration::from_secs(10);
+const WHO_CLAIMS: Error = Error::Unauthorized("Sign in to keep a ticket with your account.");
 const OF_A_PERSON: Error =
     Error::Unauthorized("A person bought this ticket: send their API key as Authorization: Bearer.");
 
@@ -95,6 +96,16 @@ impl Order {
             tickets,
         })
     }
+}
+
+/// A ticket as its page shows it.
+pub struct Shown {
+    pub ticket: Ticket,
+    /// All tickets of its order.
+    pub order: Vec<Ticket>,
+    pub event: Arc<Event>,
+    /// Whether it was bought without signing in.
+    pub nobodys: bool,
 }
 
 /// A caller who asks about a ticket: as the place that bought it, or as the person.
@@ -263,13 +274,31 @@ impl Tickets {
     }
 
     /// A ticket with all tickets of its order and its event, for its buyer.
-    pub async fn with_order(&self, buyer: &Buyer, id: TicketId) -> Result<(Ticket, Vec<Ticket>, Arc<Event>), Error> {
+    pub async fn with_order(&self, buyer: &Buyer, id: TicketId) -> Result<Shown, Error> {
         let row = self.own_row(buyer, id).await?;
+        let nobodys = row.user_id.is_none();
         let event = self.event_of(&row).await?;
         let place = Place::from_db(row.place).ok_or(Error::TicketNotFound)?;
         let order = self.by_place(&event, place).await?;
         let order = order.into_iter().map(|row| self.ticket(&event, row)).collect();
-        Ok((self.ticket(&event, row), order, event))
+        Ok(Shown { ticket: self.ticket(&event, row), order, event, nobodys })
+    }
+
+    /// Gives the order of a ticket that was bought without signing in to the person who has its token now.
+    pub async fn claim(&self, buyer: &Buyer, id: TicketId) -> Result<(), Error> {
+        let person = buyer.person.ok_or(WHO_CLAIMS)?;
+        let row = self.own_row(buyer, id).await?;
+        if row.user_id.is_some() {
+            return Ok(());
+        }
+        let limit = u32::try_from(self.event_of(&row).await?.tickets_per_person()).unwrap_or(u32::MAX);
+        let most = i32::try_from(limit).ok().filter(|most| *most > 0);
+        let order = OrderId(row.order_id);
+        match self.stores.query(move |conn| db::tickets::claim(conn, order, person, most).boxed()).await? {
+            Claimed::Done => Ok(()),
+            Claimed::Gone => Err(Error::TicketNotFound),
+            Claimed::TooMany { owned } => Err(Error::TicketLimit { limit, owned }),
+        }
     }
 
     /// What a guest bought. The token alone does not show what a person bought.
@@ -277,6 +306,28 @@ impl Tickets {
         let mut rows = self.by_place(event, guest.token.place()).await?;
         rows.retain(|row| row.user_id.is_none() || row.user_id == guest.person.map(|person| person.0));
         Ok(rows.into_iter().map(|row| self.ticket(event, row)).collect())
+    }
+
+    /// What these places bought without a person, newest first. Claims that are not genuine have nothing.
+    pub async fn of_claims(&self, claims: &[Claim]) -> Result<Vec<Ticket>, Error> {
+        let genuine = |claim: &Claim| self.catalogue.known(claim.event())?.verify(*claim);
+        let places: Vec<(i32, i64)> =
+            claims.iter().filter_map(genuine).map(|token| (token.event().db(), token.place().db())).collect();
+        if places.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (events, numbers): (Vec<i32>, Vec<i64>) = places.iter().copied().unzip();
+        let mut rows = self
+            .stores
+            .query(move |conn| async move { db::tickets::of_nobody(conn, &events, &numbers).await }.boxed())
+            .await?;
+        rows.retain(|row| places.contains(&(row.event_id, row.place)));
+        let mut tickets = Vec::with_capacity(rows.len());
+        for row in rows {
+            let event = self.event_of(&row).await?;
+            tickets.push(self.ticket(&event, row));
+        }
+        Ok(tickets)
     }
 
     /// The tickets of a person, newest first.

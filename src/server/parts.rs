@@ -164,7 +164,7 @@ fn assemble(
         tickets,
         orders,
         concerts: Concerts::new(catalogue.clone(), views.clone(), currency()),
-        people: People::start(stores.clone(), currency()),
+        people: People::start(stores.clone(), currency(), master),
         credentials: Credentials::start(stores.clone(), master),
         operators: Operators::new(stores.clone(), master, config.admin_token.as_deref()),
         desk,

@@ -1,10 +1,13 @@
-//! The cookies of the pages. Where visitors come by https, the names of ours begin with `__Host-`: browsers take such a
-//! cookie from nobody else, neither from a neighbouring site nor from somebody on the way. Then only those count.
+//! The cookies of visitors. Where they come by https, the names of ours begin with `__Host-`: browsers take such a cookie
+//! from nobody else, neither from a neighbouring site nor from somebody on the way. Then only those count. The console has
+//! a cookie of its own.
 
 use actix_web::HttpRequest;
 use actix_web::cookie::time::Duration;
 use actix_web::cookie::{Cookie, SameSite};
 use actix_web::http::header::COOKIE;
+
+use crate::house::credentials::SESSION as SESSION_LASTS;
 
 /// Of the language.
 pub const LANG: &str = "zt_lang";
@@ -12,6 +15,8 @@ pub const LANG: &str = "zt_lang";
 pub const SESSION: &str = "zt_session";
 /// Of a person who signed in before there were sessions: the API key.
 pub const KEY: &str = "zt_key";
+/// Of the places whose tickets were bought without signing in, before the visitor joined the line again.
+pub const KEPT: &str = "zt_kept";
 /// Of a place in line; the event follows.
 pub const PLACE: &str = "zt_place_";
 const OURS_ALONE: &str = "__Host-";
@@ -48,6 +53,11 @@ impl Cookies {
             .secure(secure)
             .max_age(lasts)
             .finish()
+    }
+
+    /// Of a session, as long as the session lasts.
+    pub fn session(self, request: &HttpRequest, session: String) -> Cookie<'static> {
+        self.make(request, SESSION, session, Duration::days(SESSION_LASTS.num_days()))
     }
 
     pub fn forget(self, request: &HttpRequest, name: &str) -> Cookie<'static> {

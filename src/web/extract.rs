@@ -4,6 +4,7 @@ use std::future::{Ready, ready};
 use std::str::FromStr;
 use std::sync::Arc;
 
+use actix_web::cookie::Cookie;
 use actix_web::dev::Payload;
 use actix_web::error::JsonPayloadError;
 use actix_web::http::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderValue, TRANSFER_ENCODING};
@@ -18,7 +19,7 @@ use crate::base::ids::{EventId, PersonId};
 use crate::base::token::{Claim, Token};
 use crate::event::Event;
 use crate::event::facts::Booking;
-use crate::house::people::IdempotencyKey;
+use crate::house::people::{IdempotencyKey, StrangersKey};
 use crate::sale::seats::Guest;
 use crate::sale::tickets::Buyer;
 use crate::web::client::Client;
@@ -85,7 +86,14 @@ async fn person(request: &HttpRequest) -> Result<Option<PersonId>, Error> {
 }
 
 /// A session that was just made to last longer: the browser has to keep its cookie longer too.
-pub struct Renewed(pub String);
+struct Renewed(String);
+
+/// The cookie of a session that was made to last longer while this request was answered.
+pub fn renewed(request: &HttpRequest) -> Option<Cookie<'static>> {
+    let Renewed(session) = request.extensions_mut().remove::<Renewed>()?;
+    let cookies = site(request).ok()?.settings.cookies;
+    Some(cookies.session(request, session))
+}
 
 /// Who is signed in at this browser.
 pub async fn signed_in(request: &HttpRequest) -> Result<Option<PersonId>, Error> {
@@ -99,9 +107,13 @@ pub async fn signed_in(request: &HttpRequest) -> Result<Option<PersonId>, Error>
         }
         return Ok(Some(found.person));
     }
-    match cookies::plain(request, KEY) {
+    // Under https a neighbouring site could set this one.
+    match cookies::plain(request, KEY).filter(|_| !cookies.https) {
         Some(key) => match credentials.by_key(&key).await {
-            Err(Error::Unauthorized(_)) => Ok(None),
+            Err(Error::Unauthorized(_)) => {
+                within(&worker.site, request, |limits| &limits.sign_up)?;
+                Ok(None)
+            }
             found => found.map(Some),
         },
         None => Ok(None),
@@ -146,6 +158,9 @@ pub struct PrefersAsync(pub bool);
 
 /// The Idempotency-Key header, which must be there.
 pub struct OnceKey(pub IdempotencyKey);
+
+/// The same from somebody who has no account yet, if it is there.
+pub struct MaybeStrangersKey(pub Option<StrangersKey>);
 
 /// Permission to open a stream: its slot, until that is dropped.
 pub struct StreamSlot(pub Slot);
@@ -274,6 +289,11 @@ async fn buyer(request: &HttpRequest) -> Result<Buyer, Error> {
 extract!(OnceKey, |request| {
     let text = request.headers().get("Idempotency-Key").map(|value| value.to_str().unwrap_or_default());
     IdempotencyKey::parse(text.unwrap_or_default()).map(OnceKey)
+});
+
+extract!(MaybeStrangersKey, |request| {
+    let text = request.headers().get("Idempotency-Key").map(|value| value.to_str().unwrap_or_default());
+    text.map(StrangersKey::parse).transpose().map(MaybeStrangersKey)
 });
 
 macro_rules! limited {

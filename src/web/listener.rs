@@ -18,7 +18,7 @@ use socket2::{SockFilter, SockRef};
 /// Connections that wait to be accepted. The system may allow fewer.
 const BACKLOG: i32 = 4096;
 
-/// How soon the place in a queue of one is taken that nobody else wants.
+/// How long filling the queue of the trap may take.
 #[cfg(target_os = "linux")]
 const FILLED_WITHIN: Duration = Duration::from_millis(200);
 
@@ -65,7 +65,7 @@ pub fn open(addr: SocketAddr) -> io::Result<TcpListener> {
 #[must_use]
 #[derive(Default)]
 pub struct Trap {
-    _inside: Option<(Socket, TcpStream)>,
+    _inside: Option<(Socket, Option<TcpStream>)>,
 }
 
 /// Lets nobody else connect. A listener that just closes resets the connections that it has not accepted yet, and with them
@@ -100,14 +100,17 @@ fn trap(listener: &TcpListener) -> io::Result<Trap> {
     let program = libc::sock_fprog { len: 1, filter: always_second.as_mut_ptr() };
     AttachReusePortCbpf.set(listener, &program)?;
     second.listen(0)?;
-    // There is room for one, which nobody accepts.
+    // There is room for one, which nobody accepts. If a newcomer was faster, that one is reset in the end.
     let here = match addr.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
         ip => ip,
     };
-    let stopper = TcpStream::connect_timeout(&SocketAddr::new(here, addr.port()), FILLED_WITHIN)?;
-    Ok(Trap { _inside: Some((second, stopper)) })
+    match TcpStream::connect_timeout(&SocketAddr::new(here, addr.port()), FILLED_WITHIN) {
+        Ok(stopper) => Ok(Trap { _inside: Some((second, Some(stopper))) }),
+        Err(error) if error.kind() == io::ErrorKind::TimedOut => Ok(Trap { _inside: Some((second, None)) }),
+        Err(error) => Err(error),
+    }
 }
 
 #[cfg(all(test, target_os = "linux"))]

@@ -46,7 +46,9 @@ pub fn parse(text: &str) -> Option<String> {
     let plain = |letter: u8| letter.is_ascii_lowercase() || letter.is_ascii_digit() || b".-[]:".contains(&letter);
     let is_name = !name.is_empty() && name.bytes().all(plain);
     let is_port = !port.is_empty() && port.bytes().all(|digit| digit.is_ascii_digit()) && port.parse::<u16>().is_ok();
-    (matches!(scheme, "https" | "http") && is_name && is_port).then(|| text.to_owned())
+    // Browsers leave out the usual port.
+    let usual = host.ends_with(if scheme == "https" { ":443" } else { ":80" });
+    (matches!(scheme, "https" | "http") && is_name && is_port && !usual).then(|| text.to_owned())
 }
 
 fn header<'a>(request: &'a HttpRequest, name: &str) -> Option<&'a str> {
@@ -103,9 +105,17 @@ mod tests {
         for good in ["https://shop.example", "http://localhost:3000", "https://[::1]:8443", "http://[::1]"] {
             assert_eq!(parse(good).as_deref(), Some(good));
         }
-        for wrong in
-            ["shop.example", "https://", "https://shop.example/", "https://a:b", "ftp://a", "https://A.example", "*"]
-        {
+        for wrong in [
+            "shop.example",
+            "https://",
+            "https://shop.example/",
+            "https://a:b",
+            "ftp://a",
+            "https://A.example",
+            "https://a:443",
+            "http://a:80",
+            "*",
+        ] {
             assert_eq!(parse(wrong), None, "{wrong}");
         }
     }

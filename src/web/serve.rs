@@ -18,7 +18,7 @@ use crate::base::error::Error;
 use crate::web::measured::{Measured, name};
 use crate::web::route::{get, not_found, path};
 use crate::web::site::{Site, Worker};
-use crate::web::{api, chunked, limits, listener, machine, management, pages};
+use crate::web::{api, chunked, extract, limits, listener, machine, management, pages};
 
 /// Path and query of a request. The longest that pages and scripts ever send is a tenth of it.
 const URI_LIMIT: usize = 4096;
@@ -58,6 +58,10 @@ pub fn serve(site: Arc<Site>, listener: TcpListener) -> Result<Server, Error> {
                     {
                         let (request, response) = (response.request().clone(), response.response_mut());
                         limits::tell(&request, response.headers_mut());
+                        if let Some(cookie) = extract::renewed(&request) {
+                            // It is made of letters that a header takes.
+                            let _ = response.add_cookie(&cookie);
+                        }
                     }
                     let route = response.request().app_data::<Measured>().unwrap_or(&unknown);
                     route.answered(response.request().method(), response.status(), started.elapsed());

@@ -1,9 +1,12 @@
 //! How people prove who they are: API keys for programs, sessions for browsers, and taking both back.
 
+use futures_util::future::join;
 use reqwest::redirect::Policy as Redirects;
 use reqwest::{Client, Method, Response};
 use serde_json::{Value, json};
+use zticket::base::ids::{OrderId, PersonId, TicketId};
 use zticket::server::run::Background;
+use zticket::store::db::tickets::{self, Claimed};
 use zticket_testkit::eventually;
 
 use crate::support::TestApp;
@@ -126,16 +129,16 @@ async fn a_browser_keeps_a_session_that_ends_on_every_server_when_it_signs_out()
     assert!(!browser.session().starts_with("zt_"), "the cookie is no key");
     let page = browser.page("/account").await;
     assert!(page.contains("Hello, Kim") && !page.contains(browser.session()));
-    let kept = format!("zt_session={}", browser.session());
+    let cookie = format!("zt_session={}", browser.session());
     let signed_in = async |addr: std::net::SocketAddr| {
-        let request = browser.client.get(format!("http://{addr}/account")).header("Cookie", &kept);
+        let request = browser.client.get(format!("http://{addr}/account")).header("Cookie", &cookie);
         request.header("Accept-Language", "en").send().await.unwrap().text().await.unwrap().contains("Hello, Kim")
     };
     assert!(signed_in(other.addr).await);
     let here = app.server.as_ref().unwrap().addr;
-    let only_a_hash =
-        format!("SELECT count(*) AS n FROM person_sessions WHERE person_sessions::text LIKE '%{}%'", browser.session());
-    assert_eq!(app.db.number(&only_a_hash).await.unwrap(), 0);
+    let hash = blake3::hash(browser.session().as_bytes()).to_hex();
+    let kept = format!("SELECT count(*) AS n FROM person_sessions WHERE hash = '\\x{hash}'");
+    assert_eq!(app.db.number(&kept).await.unwrap(), 1, "the database has a hash of it");
 
     // Without a key there would be no way back.
     let mut leaving = Browser { app: &app, client: browser.client.clone(), cookies: browser.cookies.clone() };
@@ -245,5 +248,126 @@ async fn by_https_a_neighbouring_site_cannot_set_our_cookies() {
     assert!(browser.page("/account").await.contains("Hello, Kim"));
     browser.cookies = vec![("zt_session".to_owned(), value)];
     assert!(!browser.page("/account").await.contains("Hello, Kim"));
+    // Nor sign somebody in as somebody else with a key, as browsers kept it before.
+    let attacker = app.sign_up("Attacker").await;
+    browser.cookies = vec![("zt_key".to_owned(), attacker.key)];
+    assert!(!browser.page("/account").await.contains("Hello"));
+    assert!(browser.cookies.iter().all(|(name, _)| !name.contains("session")), "{:?}", browser.cookies);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ticket_bought_without_signing_in_survives_the_next_place_and_can_be_claimed() {
+    let app = TestApp::by_hand(|_| {}).await;
+    let mut browser = Browser::new(&app);
+    let buy = async |browser: &mut Browser<'_>, seat: u32| {
+        browser.post("/events/1/join", "").await;
+        app.admit().await;
+        app.look().await;
+        let bought = browser.post("/events/1/seats/pay", &format!("seats={seat}")).await;
+        let to = bought.headers()["location"].to_str().unwrap().split('?').next().unwrap().to_owned();
+        assert!(to.starts_with("/tickets/"), "{to}");
+        app.settle().await;
+        app.look().await;
+        to
+    };
+    let first = buy(&mut browser, 1).await;
+    let place = browser.cookies.iter().find(|(name, _)| name == "zt_place_1").unwrap().1.clone();
+    let second = buy(&mut browser, 2).await;
+    for ticket in [&first, &second] {
+        assert!(browser.page(ticket).await.contains("<svg"), "both are still there");
+    }
+    let page = browser.page("/account").await;
+    assert!(page.contains(&first) && page.contains(&second), "and can be found");
+
+    // Never silently: somebody who signs in here decides.
+    browser.post("/account/sign-up", "name=Kim").await;
+    let counted = "SELECT coalesce(sum(living), 0)::bigint AS n FROM person_tickets";
+    assert_eq!(app.db.number(counted).await.unwrap(), 0);
+    assert!(browser.page(&first).await.contains("Keep it in my account"));
+    let mut stranger = Browser::signed_up(&app, "Lee").await;
+    assert_eq!(stranger.post(&format!("{first}/claim"), "").await.status(), 404);
+    for _ in 0..2 {
+        assert_eq!(browser.post(&format!("{first}/claim"), "").await.headers()["location"], first);
+    }
+    assert_eq!(app.db.number(counted).await.unwrap(), 1, "claiming twice counts once");
+    let token = place.split('.').next().unwrap();
+    let api = first.replace("/tickets/", "/api/tickets/");
+    let with_token = app.request(Method::GET, &api).header("X-Queue-Token", token);
+    assert_eq!(answer(with_token).await.0, 401, "it is the person's alone from now on");
+    assert!(browser.page(&first).await.contains("<svg"));
+    browser.post(&format!("{first}/cancel"), "").await;
+    assert_eq!(app.db.number(counted).await.unwrap(), 0);
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_raced_with_a_cancel_counts_what_is_left() {
+    let app = TestApp::by_hand(|_| {}).await;
+    let person = app.sign_up("A").await;
+    let id: uuid::Uuid = person.id.parse().unwrap();
+    for seat in 1..=8 {
+        let visitor = app.inside().await;
+        let (status, ticket) = app.buy(&visitor, seat).await;
+        assert_eq!(status, 200, "{ticket}");
+        app.settle().await;
+        let uuid = |field: &str| ticket[field].as_str().unwrap().parse::<uuid::Uuid>().unwrap();
+        let (ticket, order) = (TicketId(uuid("ticketId")), OrderId(uuid("orderId")));
+        let (pool, other) = (&app.parts().stores.db, &app.parts().stores.db);
+        let claim = async { tickets::claim(&mut pool.get().await.unwrap(), order, PersonId(id), None).await.unwrap() };
+        let cancel = async { tickets::cancel(&mut other.get().await.unwrap(), ticket, false).await.unwrap() };
+        assert_eq!(join(claim, cancel).await, (Claimed::Done, true));
+    }
+    app.settle().await;
+    // What is counted is compared with the tickets.
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sign_up_whose_answer_got_lost_can_be_repeated() {
+    let app = TestApp::by_hand(|_| {}).await;
+    let sign_up = async |name: &str, once: &str| {
+        let request = app.request(Method::POST, "/api/users").header("Idempotency-Key", once);
+        answer(request.json(&json!({ "name": name }))).await
+    };
+    let once = "8c0d6f3b9b1f4e5a9c7d2e4f6a8b0c1d";
+    let together = futures_util::future::join_all((0..10).map(|_| sign_up("Kim", once))).await;
+    assert!(together.iter().all(|one| one.0 == 200 && one.1 == together[0].1), "{together:?}");
+    assert_eq!(app.db.number("SELECT count(*) AS n FROM users").await.unwrap(), 1);
+    assert_eq!(me(&app, together[0].1["apiKey"].as_str().unwrap()).await, 200);
+    assert_eq!(sign_up("Lee", once).await.1["code"], "IDEMPOTENCY_KEY_REUSED");
+    assert_ne!(sign_up("Kim", "9c0d6f3b9b1f4e5a9c7d2e4f6a8b0c1d").await.1["userId"], together[0].1["userId"]);
+    for guessable in ["", "first", "0123456789"] {
+        assert_eq!(sign_up("Kim", guessable).await.0, 400, "{guessable}");
+    }
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_began_with_a_key_ends_with_it() {
+    let app = TestApp::by_hand(|_| {}).await;
+    let person = app.sign_up("Kim").await;
+    let stolen = make_key(&app, &person, "stolen").await;
+    let (mut thief, mut own) = (Browser::new(&app), Browser::new(&app));
+    thief.post("/account/sign-in", &format!("key={}", stolen["apiKey"].as_str().unwrap())).await;
+    own.post("/account/sign-in", &format!("key={}", person.key)).await;
+    assert!(thief.page("/account").await.contains("Hello, Kim"));
+    assert_eq!(revoke(&app, &person, &stolen).await.0, 204);
+    eventually("the thief is out", async || (!thief.page("/account").await.contains("Hello")).then_some(())).await;
+    assert!(own.page("/account").await.contains("Hello, Kim"));
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn twenty_keys_are_the_most_however_many_are_made_at_once() {
+    let app = TestApp::by_hand(|_| {}).await;
+    let person = app.sign_up("A").await;
+    let make = async |_| {
+        let request = app.as_person(&person, Method::POST, "/api/users/me/keys");
+        answer(request.json(&json!({ "name": "x" }))).await.0.as_u16()
+    };
+    let made = futures_util::future::join_all((0..40).map(make)).await;
+    assert_eq!(made.iter().filter(|status| **status == 200).count(), 19, "and the one of the sign-up");
+    assert_eq!(app.db.number("SELECT count(*) AS n FROM api_keys").await.unwrap(), 20);
     app.finish().await;
 }

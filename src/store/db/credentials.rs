@@ -1,5 +1,4 @@
-//! With what people prove who they are: the keys of their programs, and the sessions of their browsers. Only hashes are
-//! kept.
+//! How people prove who they are: the keys of their programs, and the sessions of their browsers. Only hashes are kept.
 
 use chrono::{DateTime, Utc};
 use diesel::prelude::*;
@@ -11,7 +10,7 @@ use crate::base::error::Error;
 use crate::base::ids::PersonId;
 use crate::base::keys::KeyHash;
 use crate::store::db::pool::Conn;
-use crate::store::db::schema::{api_keys, person_sessions};
+use crate::store::db::schema::{api_keys, person_sessions, users};
 
 /// Sessions that are over and deleted in one statement.
 const FORGOTTEN_TOGETHER: i64 = 1000;
@@ -67,36 +66,68 @@ pub async fn revoke_key(conn: &mut Conn, person: PersonId, key: Uuid) -> Result<
     Ok(diesel::delete(own).returning(api_keys::hash).get_result(conn).await.optional()?)
 }
 
-/// Signs a browser in. Sessions that are over are forgotten by the way, and of too many of one person the oldest.
+/// How many keys a person has. Until the transaction ends, nobody adds one.
 #[instrument(level = "debug", skip_all)]
-pub async fn begin_session(
-    conn: &mut Conn,
-    person: PersonId,
-    hash: &KeyHash,
-    browser: &str,
-    expires_at: DateTime<Utc>,
-    most: i64,
-) -> Result<(), Error> {
+pub async fn count_keys_alone(conn: &mut Conn, person: PersonId) -> Result<i64, Error> {
+    lock(conn, person).await?;
+    Ok(api_keys::table.filter(api_keys::user_id.eq(person.0)).count().get_result(conn).await?)
+}
+
+#[instrument(level = "debug", skip_all)]
+async fn lock(conn: &mut Conn, person: PersonId) -> Result<(), Error> {
+    let _: Option<Uuid> =
+        users::table.find(person.0).select(users::id).for_no_key_update().first(conn).await.optional()?;
+    Ok(())
+}
+
+/// A browser that signs in.
+pub struct NewSession<'a> {
+    pub person: PersonId,
+    pub hash: &'a KeyHash,
+    /// With which it was begun.
+    pub key: Option<&'a KeyHash>,
+    pub browser: &'a str,
+    pub ends: DateTime<Utc>,
+}
+
+/// Signs a browser in, in a transaction. Sessions that are over are forgotten by the way, and of too many of one person the
+/// oldest. `false`: the key was revoked.
+#[instrument(level = "debug", skip_all)]
+pub async fn begin_session(conn: &mut Conn, new: &NewSession<'_>, most: i64) -> Result<bool, Error> {
+    lock(conn, new.person).await?;
+    let key: Option<Uuid> = match new.key {
+        Some(hash) => {
+            let key = api_keys::table.filter(api_keys::hash.eq(hash.as_slice())).select(api_keys::id).for_key_share();
+            match key.first(conn).await.optional()? {
+                Some(key) => Some(key),
+                None => return Ok(false),
+            }
+        }
+        None => None,
+    };
     let over = person_sessions::table
         .filter(person_sessions::expires_at.lt(diesel::dsl::now))
         .select(person_sessions::hash)
-        .limit(FORGOTTEN_TOGETHER);
+        .limit(FORGOTTEN_TOGETHER)
+        .for_update()
+        .skip_locked();
     let mut gone: Vec<Vec<u8>> = over.load(conn).await?;
     let too_many = person_sessions::table
-        .filter(person_sessions::user_id.eq(person.0))
+        .filter(person_sessions::user_id.eq(new.person.0))
         .order(person_sessions::seen_at.desc())
         .select(person_sessions::hash)
         .offset(most - 1);
     gone.extend(too_many.load::<Vec<u8>>(conn).await?);
     diesel::delete(person_sessions::table.filter(person_sessions::hash.eq_any(gone))).execute(conn).await?;
     let values = (
-        person_sessions::hash.eq(hash.as_slice()),
-        person_sessions::user_id.eq(person.0),
-        person_sessions::browser.eq(browser),
-        person_sessions::expires_at.eq(expires_at),
+        person_sessions::hash.eq(new.hash.as_slice()),
+        person_sessions::user_id.eq(new.person.0),
+        person_sessions::key_id.eq(key),
+        person_sessions::browser.eq(new.browser),
+        person_sessions::expires_at.eq(new.ends),
     );
     diesel::insert_into(person_sessions::table).values(values).execute(conn).await?;
-    Ok(())
+    Ok(true)
 }
 
 /// Hash of the session, who is signed in with it, and when it was renewed.

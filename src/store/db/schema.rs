@@ -163,6 +163,7 @@ diesel::table! {
         hash -> Bytea,
         id -> Uuid,
         user_id -> Uuid,
+        key_id -> Nullable<Uuid>,
         browser -> Text,
         created_at -> Timestamptz,
         seen_at -> Timestamptz,
@@ -253,6 +254,7 @@ diesel::joinable!(ledger -> users (user_id));
 diesel::joinable!(orders -> users (user_id));
 diesel::joinable!(payments -> orders (order_id));
 diesel::joinable!(payments -> users (user_id));
+diesel::joinable!(person_sessions -> api_keys (key_id));
 diesel::joinable!(person_sessions -> users (user_id));
 diesel::joinable!(person_tickets -> events (event_id));
 diesel::joinable!(person_tickets -> users (user_id));

@@ -19,7 +19,7 @@ use crate::store::db::statement::Statement;
 use crate::store::db::tickets::TicketRow;
 
 /// The rule of the database that nobody has more tickets of an event than they may.
-const LIMIT: &str = "person_tickets_within_limit";
+pub const LIMIT: &str = "person_tickets_within_limit";
 
 /// A purchase to write: all of its seats, or none.
 #[derive(Debug, Clone)]

@@ -2,7 +2,8 @@
 
 use chrono::{DateTime, Utc};
 use diesel::prelude::*;
-use diesel::sql_types::{BigInt, Bool, Nullable, Uuid as SqlUuid};
+use diesel::result::{DatabaseErrorKind, Error as DbError};
+use diesel::sql_types::{BigInt, Bool, Integer, Nullable, Uuid as SqlUuid};
 use diesel_async::RunQueryDsl;
 use tracing::instrument;
 use uuid::Uuid;
@@ -10,7 +11,8 @@ use uuid::Uuid;
 use crate::base::error::Error;
 use crate::base::ids::{EventId, OrderId, PersonId, Place, SeatNumber, TicketId};
 use crate::store::db::pool::Conn;
-use crate::store::db::schema::{orders, tickets};
+use crate::store::db::schema::{orders, person_tickets, tickets};
+use crate::store::db::sell::LIMIT;
 
 pub const CANCELLED: &str = "CANCELLED";
 
@@ -143,6 +145,47 @@ pub async fn sold_among(conn: &mut Conn, event: EventId, asked: &[SeatNumber]) -
         .load(conn)
         .await?;
     Ok(sold.into_iter().filter_map(|seat| u32::try_from(seat).ok().map(SeatNumber)).collect())
+}
+
+/// Tickets that these places of these events bought without a person. May have those of some other combination of them too.
+#[instrument(level = "debug", skip_all)]
+pub async fn of_nobody(conn: &mut Conn, events: &[i32], places: &[i64]) -> Result<Vec<TicketRow>, Error> {
+    let bought = with_order()
+        .filter(orders::event_id.eq_any(events).and(orders::place.eq_any(places)).and(orders::user_id.is_null()));
+    Ok(bought.select(columns()).order(tickets::id.desc()).load(conn).await?)
+}
+
+/// How claiming an order went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Claimed {
+    Done,
+    /// It is somebody's already.
+    Gone,
+    /// The person would have too many tickets of the event, and has this many.
+    TooMany {
+        owned: u32,
+    },
+}
+
+/// Gives an order that nobody in particular bought to a person: see `sql/claim.sql`.
+#[instrument(level = "debug", skip_all)]
+pub async fn claim(conn: &mut Conn, order: OrderId, person: PersonId, most: Option<i32>) -> Result<Claimed, Error> {
+    let claim = diesel::sql_query(include_str!("sql/claim.sql")).bind::<SqlUuid, _>(order.0);
+    match claim.bind::<SqlUuid, _>(person.0).bind::<Nullable<Integer>, _>(most).execute(conn).await {
+        Ok(0) => Ok(Claimed::Gone),
+        Ok(_) => Ok(Claimed::Done),
+        Err(DbError::DatabaseError(DatabaseErrorKind::CheckViolation, info))
+            if info.constraint_name() == Some(LIMIT) =>
+        {
+            let has = person_tickets::table
+                .inner_join(orders::table.on(orders::event_id.eq(person_tickets::event_id)))
+                .filter(orders::id.eq(order.0).and(person_tickets::user_id.eq(person.0)))
+                .select(person_tickets::living);
+            let owned: Option<i32> = has.first(conn).await.optional()?;
+            Ok(Claimed::TooMany { owned: owned.unwrap_or(0).cast_unsigned() })
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Takes a ticket back: see `sql/cancel.sql`. Returns whether it did; if not, the ticket's row says why.

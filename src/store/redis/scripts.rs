@@ -75,7 +75,7 @@ scripts! {
     OrderFinish = "4_order_finish" [Meta Line Passes Limits HoldEnds Held Requests Pending Working Frozen Latest]
         -> "FINISHED" | "UNREADY";
     EventRestore = "5_event_restore" [Meta Line Policy Back Passes Limits Seats Owners Versions HoldEnds Held Tmp
-        Pulse0 Pulse1 Pulse2 Pulse3 Pulse4] -> "RESTORED" | "PRESENT";
+        Pulse0 Pulse1 Pulse2 Pulse3 Pulse4 People] -> "RESTORED" | "PRESENT";
     EventForget = "5_event_forget" [Meta Line Policy Back Passes Limits Seats Owners Versions HoldEnds Held Members Tmp
         Pulse0 Pulse1 Pulse2 Pulse3 Pulse4 Requests Pending Working Frozen Latest People] -> "FORGOTTEN" | "MOVED";
     PolicySet = "policy_set" [Meta Line Policy] -> "OK" | "REFUSED" | "UNREADY";

@@ -187,10 +187,20 @@ pub fn house() -> Vec<Endpoint> {
             .not_modified("You have it.")
             .with_header("ETag", "Changes when the API does."),
         post("/users", users::sign_up)
-            .says("Sign up", "Signing up again makes another person.")
+            .says(
+                "Sign up",
+                "Signing up again makes another person, unless you send the same Idempotency-Key: then you get the same person \
+                 and key again. It leads to your key, so make it hard to guess.",
+            )
+            .header(
+                "Idempotency-Key",
+                false,
+                "128 random bits or more: 22 letters of base64, or 32 hexadecimal digits.",
+                "8c0d6f3b9b1f4e5a9c7d2e4f6a8b0c1d",
+            )
             .body::<users::SignUp>()
-            .answers::<Person>("You, with your first API key. It is shown this once.")
-            .errors([Error::RateLimited { seconds: 1 }]),
+            .answers::<Person>("You, with your first API key. Only the same Idempotency-Key shows it again.")
+            .errors([Error::RateLimited { seconds: 1 }, Error::KeyReused]),
         get("/users/me", users::me).says("Your account", "").by(Caller::Person).answers::<Person>("You."),
         get("/users/me/keys", users::keys)
             .says("Your API keys", "Oldest first, without the keys themselves.")

@@ -12,7 +12,7 @@ use crate::base::paging::Page;
 use crate::house::people::Name;
 use crate::web::answer::{no_content, private};
 use crate::web::cookies::SESSION;
-use crate::web::extract::{Asked, Body, MaySignUp, OnceKey, Part, Person};
+use crate::web::extract::{Asked, Body, MaySignUp, MaybeStrangersKey, OnceKey, Part, Person};
 use crate::web::site::Worker;
 
 #[derive(Deserialize, ToSchema)]
@@ -29,8 +29,17 @@ pub struct Amount {
     amount: i64,
 }
 
-pub async fn sign_up(_: MaySignUp, worker: Data<Worker>, Body(sign_up): Body<SignUp>) -> Result<HttpResponse, Error> {
-    Ok(private(&worker.site.people.sign_up(Name::parse(&sign_up.name)?).await?))
+pub async fn sign_up(
+    _: MaySignUp,
+    worker: Data<Worker>,
+    MaybeStrangersKey(once): MaybeStrangersKey,
+    Body(sign_up): Body<SignUp>,
+) -> Result<HttpResponse, Error> {
+    let (people, name) = (&worker.site.people, Name::parse(&sign_up.name)?);
+    Ok(private(&match once {
+        Some(once) => people.sign_up_once(name, &once).await?,
+        None => people.sign_up(name).await?,
+    }))
 }
 
 pub async fn me(worker: Data<Worker>, Person(person): Person) -> Result<HttpResponse, Error> {

@@ -1,6 +1,7 @@
 //! Signing up, in and out; the keys and browsers of a person.
 
 use actix_web::HttpResponse;
+use actix_web::cookie::Cookie;
 use maud::{Markup, html};
 use serde::Deserialize;
 
@@ -8,7 +9,8 @@ use crate::base::error::Error;
 use crate::base::ids::{KeyId, PersonId, SessionId};
 use crate::house::credentials::{Key, NewKey, Session};
 use crate::house::people::Name;
-use crate::web::cookies::{KEY, SESSION};
+use crate::web::cookies::{self, Cookies, KEY, SESSION};
+use crate::web::extract;
 use crate::web::pages::form::{Nothing, Posted};
 use crate::web::pages::layout::encode;
 use crate::web::pages::path::own_path;
@@ -154,26 +156,33 @@ pub fn again(problem: &str, next: Option<&str>) -> Reply {
     Reply::see(format!("/account?problem={problem}{next}"))
 }
 
+impl Visit {
+    /// Asks somebody to sign in, and to come back here then.
+    pub fn to_sign_in(&self) -> Reply {
+        Reply::see(format!("/account?next={}", encode(self.request.path())))
+    }
+}
+
 pub async fn sign_up(visit: Visit, Posted(form): Posted<SignUp>) -> HttpResponse {
     let reply = async {
         let SignUp { name, next } = form?;
         let Ok(name) = Name::parse(&name) else { return Ok(again("name", next.as_deref())) };
         visit.within(|limits| &limits.sign_up)?;
         let person = visit.site().people.sign_up_here(name).await?;
-        signed_in(&visit, person, next.as_deref()).await
+        Ok(Reply::see(own_path(next.as_deref(), "/account")).with_cookie(visit.sign_in(person, None).await?))
     };
     visit.answer(reply.await)
-}
-
-async fn signed_in(visit: &Visit, person: PersonId, next: Option<&str>) -> Result<Reply, Error> {
-    Ok(Reply::see(own_path(next, "/account")).with_cookie(visit.sign_in(person).await?))
 }
 
 pub async fn sign_in(visit: Visit, Posted(form): Posted<SignIn>) -> HttpResponse {
     let reply = async {
         let SignIn { key, next } = form?;
         match visit.site().credentials.by_key(key.trim()).await {
-            Ok(person) => signed_in(&visit, person, next.as_deref()).await,
+            Ok(person) => {
+                extract::within_person(&visit.request, person)?;
+                let cookie = visit.sign_in(person, Some(key.trim())).await?;
+                Ok(Reply::see(own_path(next.as_deref(), "/account")).with_cookie(cookie))
+            }
             Err(Error::Unauthorized(_)) => {
                 // Guessing is as limited as signing up.
                 visit.within(|limits| &limits.sign_up)?;
@@ -188,7 +197,14 @@ pub async fn sign_in(visit: Visit, Posted(form): Posted<SignIn>) -> HttpResponse
 /// Before there were sessions, browsers kept the key itself: from now on they keep a session.
 pub async fn exchange_old_key(visit: &Visit, person: PersonId) -> Result<Reply, Error> {
     let here = visit.request.uri().path_and_query().map_or("/account", |path| path.as_str());
-    Ok(Reply::see(here).with_cookie(visit.sign_in(person).await?).with_cookie(visit.forget(KEY)))
+    let key = cookies::plain(&visit.request, KEY);
+    let session = visit.sign_in(person, key.as_deref()).await?;
+    Ok(Reply::see(here).with_cookie(session).with_cookie(forget_key(visit)))
+}
+
+/// Under its own name, which it had from before cookies were named by how visitors come.
+fn forget_key(visit: &Visit) -> Cookie<'static> {
+    Cookies { https: false }.forget(&visit.request, KEY)
 }
 
 /// Signs out. Somebody who could not come back is told so first.
@@ -197,7 +213,7 @@ pub async fn sign_out(visit: Visit, Posted(form): Posted<SignOut>) -> HttpRespon
         let SignOut { sure } = form?;
         let credentials = &visit.site().credentials;
         if sure.is_none()
-            && let Some(person) = visit.owner().await?
+            && let Some(person) = visit.person().await?
             && credentials.keys_of(person).await?.is_empty()
         {
             return Ok(Reply::see("/account?problem=no-key#access"));
@@ -205,7 +221,7 @@ pub async fn sign_out(visit: Visit, Posted(form): Posted<SignOut>) -> HttpRespon
         if let Some(session) = visit.cookie(SESSION) {
             credentials.end_session(&session).await?;
         }
-        Ok(Reply::see("/").with_cookie(visit.forget(SESSION)).with_cookie(visit.forget(KEY)))
+        Ok(Reply::see("/").with_cookie(visit.forget(SESSION)).with_cookie(forget_key(&visit)))
     };
     visit.answer(reply.await)
 }

@@ -49,7 +49,13 @@ async fn account_page(visit: &Visit) -> Result<Reply, Error> {
     let t = visit.texts();
     let look: Look = visit.query();
     match visit.owner().await? {
-        None => Ok(Reply::page(t.sign_up, access::welcome(visit, look.problem.as_deref(), look.next.as_deref()))),
+        None => {
+            let main = html! {
+                (access::welcome(visit, look.problem.as_deref(), look.next.as_deref()))
+                (of_nobody(visit).await?)
+            };
+            Ok(Reply::page(t.sign_up, main))
+        }
         Some(person) if visit.cookie(SESSION).is_none() => access::exchange_old_key(visit, person).await,
         Some(person) => Ok(Reply::page(t.account, own(visit, person, &look).await?)),
     }
@@ -76,6 +82,7 @@ async fn own(visit: &Visit, person: PersonId, look: &Look) -> Result<Markup, Err
             (balance_panel(visit, look, me.balance, missing))
             (tickets_panel(visit, &tickets))
         }
+        (of_nobody(visit).await?)
         (ledger(visit, &movements))
         (access::panel(visit, person, look.problem.as_deref()).await?)
     })
@@ -113,14 +120,33 @@ fn tickets_panel(visit: &Visit, tickets: &PageOf<Ticket>) -> Markup {
             h2 #tickets { (t.my_tickets) }
             @if tickets.items.is_empty() { p.muted { (t.no_tickets) } }
             ul.list {
-                @for ticket in &tickets.items {
-                    li { a href={ "/tickets/" (ticket.ticket_id) } { (ticket.title) " · " (ticket.label) }
-                        @if ticket.cancelled_at.is_some() { " " span.badge.over { (t.cancelled) } }
-                        @else if let Some(starts_at) = ticket.starts_at { " " span.muted { (visit.time(starts_at)) } } }
-                }
+                @for ticket in &tickets.items { li { (ticket_line(visit, ticket)) } }
             }
             @if let Some(cursor) = &tickets.next_cursor { p { a href={ "/account?tickets=" (encode(cursor)) } { (t.older) } } }
         }
+    }
+}
+
+/// Tickets that this browser alone has.
+async fn of_nobody(visit: &Visit) -> Result<Markup, Error> {
+    let (t, tickets) = (visit.texts(), visit.tickets_of_nobody().await?);
+    Ok(html! {
+        @if !tickets.is_empty() {
+            section.panel aria-labelledby="of-nobody" {
+                h2 #of-nobody { (t.of_nobody) }
+                p.hint { (t.of_nobody_hint) }
+                ul.list { @for ticket in &tickets { li { (ticket_line(visit, ticket)) } } }
+            }
+        }
+    })
+}
+
+fn ticket_line(visit: &Visit, ticket: &Ticket) -> Markup {
+    let t = visit.texts();
+    html! {
+        a href={ "/tickets/" (ticket.ticket_id) } { (ticket.title) " · " (ticket.label) }
+        @if ticket.cancelled_at.is_some() { " " span.badge.over { (t.cancelled) } }
+        @else if let Some(starts_at) = ticket.starts_at { " " span.muted { (visit.time(starts_at)) } }
     }
 }
 

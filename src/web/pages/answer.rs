@@ -5,10 +5,9 @@ use actix_web::http::header::{
     CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, LOCATION, REFERRER_POLICY, RETRY_AFTER, VARY,
     X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
-use actix_web::{HttpMessage, HttpResponse, ResponseError};
+use actix_web::{HttpResponse, ResponseError};
 
 use crate::base::error::Error;
-use crate::web::extract::Renewed;
 use crate::web::gzip;
 use crate::web::pages::layout;
 use crate::web::pages::reply::{Reply, What};
@@ -35,10 +34,6 @@ impl Visit {
             .insert_header((REFERRER_POLICY, "same-origin"));
         if let Some(seconds) = reply.retry_after {
             response.insert_header((RETRY_AFTER, seconds));
-        }
-        let renewed = self.request.extensions_mut().remove::<Renewed>();
-        if let Some(Renewed(session)) = renewed {
-            response.cookie(self.keep_session(session));
         }
         for cookie in reply.cookies {
             response.cookie(cookie);

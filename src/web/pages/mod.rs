@@ -1,5 +1,5 @@
 //! The sale in a browser. Pages work without JavaScript and better with it; they call the same stages as the API. Cookies
-//! that only pages read identify a visitor: one for the person, one for each place.
+//! identify a visitor: one for the person, one for each place.
 
 mod access;
 mod account;
@@ -57,6 +57,7 @@ pub fn routes(config: &mut ServiceConfig, metrics: &Arc<Metrics>) {
         .service(page("/orders/{order}").route(get().to(orders::page)))
         .service(form("/orders/{order}/cancel").route(post().to(orders::cancel)))
         .service(page("/tickets/{ticket}").route(get().to(tickets::page)))
+        .service(form("/tickets/{ticket}/claim").route(post().to(tickets::claim)))
         .service(form("/tickets/{ticket}/cancel").route(post().to(tickets::cancel)))
         .service(page("/account").route(get().to(account::page)))
         .service(form("/account/sign-up").route(post().to(access::sign_up)))

@@ -26,7 +26,13 @@ async fn order_page(visit: &Visit) -> Result<Reply, Error> {
     let (seats, state, event) = match site.orders.find(&visit.buyer().await?, id).await? {
         OrderView::Paid { tickets, .. } => {
             // Somebody who has the number alone sees no tickets.
-            let ticket = tickets.as_deref().and_then(<[_]>::first).ok_or(Error::OrderNotFound)?;
+            let Some(ticket) = tickets.as_deref().and_then(<[_]>::first) else {
+                return if visit.person().await?.is_none() {
+                    Ok(visit.to_sign_in())
+                } else {
+                    Err(Error::OrderNotFound)
+                };
+            };
             return Ok(Reply::see(format!("/tickets/{}?new=1", ticket.ticket_id)));
         }
         OrderView::Failed { event_id, problem, .. } => return Ok(failed(visit, event_id, &problem)),

@@ -40,19 +40,20 @@ pub async fn join(visit: Visit, Posted(form): Posted<Nothing>) -> HttpResponse {
 async fn join_line(visit: &Visit, event: &Arc<Event>) -> Result<Reply, Error> {
     let queue = format!("/events/{}/queue", event.id);
     // A visitor with a place keeps it, however often they press the button.
+    let mut kept = None;
     if let Some((token, _)) = visit.place(event) {
         match visit.site().line.status(event, token).await {
             Ok(_) => return Ok(Reply::see(queue)),
             // Unknown is not over.
             Err(error) if error.is_fault() => return Err(error),
-            Err(_) => {}
+            Err(_) => kept = visit.keep(event, token).await?,
         }
     }
     visit.within(|limits| &limits.enter)?;
     match visit.site().line.enter(&visit.worker.entrance, event, visit.person().await?).await {
         Ok(status) => {
             let rank = status.gist().0;
-            Ok(Reply::see(queue).with_cookie(visit.remember_place(status.token(), rank)))
+            Ok(Reply::see(queue).with_cookie(visit.remember_place(status.token(), rank)).with_cookies(kept))
         }
         Err(Error::Unauthorized(_)) => {
             Ok(Reply::see(format!("/account?next={}", encode(&format!("/events/{}", event.id)))))
@@ -137,7 +138,12 @@ pub async fn take_place(visit: Visit, Posted(form): Posted<Place>) -> HttpRespon
         let Place { place } = form?;
         let event = visit.event().await?;
         let token = event.token(&place).ok_or(Error::TokenNotFound)?;
-        Ok(Reply::see(format!("/events/{}/queue", event.id)).with_cookie(visit.remember_place(token, None)))
+        let kept = match visit.place(&event) {
+            Some((own, _)) if own != token => visit.keep(&event, own).await?,
+            _ => None,
+        };
+        let reply = Reply::see(format!("/events/{}/queue", event.id)).with_cookies(kept);
+        Ok(reply.with_cookie(visit.remember_place(token, None)))
     };
     visit.answer(reply.await)
 }

@@ -55,6 +55,11 @@ impl Reply {
         self
     }
 
+    pub fn with_cookies(mut self, cookies: impl IntoIterator<Item = Cookie<'static>>) -> Self {
+        self.cookies.extend(cookies);
+        self
+    }
+
     pub fn again_after(mut self, seconds: u64) -> Self {
         if let What::Page(page) = &mut self.what {
             page.refresh = Some(seconds);

@@ -243,6 +243,11 @@ texts! { Texts {
     cancel_free: "The seat is on sale again.", "좌석은 다시 판매됩니다.";
     cancel_sure: "Yes, cancel it", "네, 취소합니다";
     cancel_over: "This ticket cannot be cancelled any more.", "이 티켓은 더 이상 취소할 수 없습니다.";
+    of_nobody: "Tickets in this browser", "이 브라우저의 티켓";
+    of_nobody_hint: "Bought without signing in. Open one to keep it in your account.", "로그인하지 않고 예매한 티켓입니다. 티켓을 열어 내 계정에 보관할 수 있습니다.";
+    nobodys: "This ticket was bought without signing in. This browser alone has it.", "로그인하지 않고 예매한 티켓입니다. 이 브라우저에서만 볼 수 있습니다.";
+    claim: "Keep it in my account", "내 계정에 보관하기";
+    claim_limit: "With this ticket you would have more tickets of this event than one person may have.", "이 티켓까지 보관하면 한 사람이 가질 수 있는 티켓 수를 넘게 됩니다.";
     same_order: "Bought together", "함께 구매한 티켓";
     bought: "Here is your ticket. Enjoy!", "예매가 끝났습니다. 즐거운 관람 되세요!";
 

@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use crate::base::error::Error;
 use crate::base::seal::Sealed;
-use crate::sale::tickets::{Buyer, Ticket};
+use crate::sale::tickets::{Buyer, Shown, Ticket};
 use crate::web::pages::form::{Nothing, Posted};
 use crate::web::pages::reply::Reply;
 use crate::web::pages::text::fill;
@@ -18,6 +18,7 @@ use crate::web::pages::visit::Visit;
 #[derive(Default, Deserialize)]
 struct Look {
     new: Option<u8>,
+    problem: Option<String>,
 }
 
 impl Visit {
@@ -34,10 +35,16 @@ pub async fn page(visit: Visit) -> HttpResponse {
 async fn ticket_page(visit: &Visit) -> Result<Reply, Error> {
     let (site, t) = (visit.site(), visit.texts());
     let id = visit.part("ticket").ok_or(Error::TicketNotFound)?;
-    let (ticket, others, event) = site.tickets.with_order(&visit.buyer().await?, id).await?;
+    let buyer = visit.buyer().await?;
+    let Shown { ticket, order: others, event, nobodys } = match site.tickets.with_order(&buyer, id).await {
+        Err(Error::Unauthorized(_)) if buyer.person.is_none() => return Ok(visit.to_sign_in()),
+        shown => shown?,
+    };
     let living = ticket.cancelled_at.is_none();
     let in_time = event.facts().cancel_until.is_none_or(|until| Utc::now() < until);
+    let problem = visit.query::<Look>().problem;
     let main = html! {
+        @if problem.as_deref() == Some("limit") { div.alert.warn role="alert" { p { (t.claim_limit) } } }
         @if living && visit.query::<Look>().new.is_some() { div.alert.good role="status" { p { (t.bought) } } }
         article.ticket {
             div.ticket-text {
@@ -66,6 +73,14 @@ async fn ticket_page(visit: &Visit) -> Result<Reply, Error> {
                         li { a href={ "/tickets/" (other.ticket_id) } aria-current=[(other.ticket_id == ticket.ticket_id).then_some("page")] {
                             (other.label) @if other.cancelled_at.is_some() { " · " (t.cancelled) } } }
                     }
+                }
+            }
+        }
+        @if nobodys && living {
+            div.no-print {
+                p { (t.nobodys) }
+                @if buyer.person.is_some() {
+                    form method="post" action={ "/tickets/" (ticket.ticket_id) "/claim" } { button.button type="submit" { (t.claim) } }
                 }
             }
         }
@@ -105,6 +120,21 @@ pub async fn cancel(visit: Visit, Posted(form): Posted<Nothing>) -> HttpResponse
         visit.within(|limits| &limits.buy)?;
         match visit.site().tickets.cancel(&visit.buyer().await?, id).await {
             Ok(_) | Err(Error::CancelTooLate { .. }) => Ok(Reply::see(format!("/tickets/{id}"))),
+            Err(error) => Err(error),
+        }
+    };
+    visit.answer(reply.await)
+}
+
+/// Keeps a ticket that was bought without signing in with the account of whoever signed in since.
+pub async fn claim(visit: Visit, Posted(form): Posted<Nothing>) -> HttpResponse {
+    let reply = async {
+        form?;
+        let id = visit.part("ticket").ok_or(Error::TicketNotFound)?;
+        visit.within(|limits| &limits.buy)?;
+        match visit.site().tickets.claim(&visit.buyer().await?, id).await {
+            Ok(()) => Ok(Reply::see(format!("/tickets/{id}"))),
+            Err(Error::TicketLimit { .. }) => Ok(Reply::see(format!("/tickets/{id}?problem=limit"))),
             Err(error) => Err(error),
         }
     };

@@ -16,10 +16,10 @@ use crate::base::error::Error;
 use crate::base::ids::{EventId, PersonId};
 use crate::base::token::{Claim, Token};
 use crate::event::Event;
-use crate::house::credentials::SESSION as SESSION_LASTS;
 use crate::sale::seats::Guest;
+use crate::sale::tickets::Ticket;
 use crate::web::client::Client;
-use crate::web::cookies::{LANG, PLACE, SESSION};
+use crate::web::cookies::{KEPT, LANG, PLACE, SESSION};
 use crate::web::extract;
 use crate::web::limits::{Limits, Rate};
 use crate::web::pages::text::{Lang, Texts};
@@ -27,6 +27,9 @@ use crate::web::site::{Site, Worker};
 
 /// Cookies outlast the sale they are for, so that a ticket can be looked at again.
 const REMEMBERED: Duration = Duration::days(90);
+
+/// Places that are kept because of their tickets.
+const MOST_KEPT: usize = 20;
 
 /// More place cookies than a browser keeps for one site.
 const MOST_PLACES: usize = 200;
@@ -100,16 +103,15 @@ impl Visit {
         extract::signed_in(&self.request).await
     }
 
-    /// Signs this browser in. Returns the cookie that it keeps.
-    pub async fn sign_in(&self, person: PersonId) -> Result<Cookie<'static>, Error> {
+    /// Signs this browser in, with a key or without. Returns the cookie that it keeps; the session it had before ends.
+    pub async fn sign_in(&self, person: PersonId, key: Option<&str>) -> Result<Cookie<'static>, Error> {
+        let credentials = &self.site().credentials;
+        if let Some(before) = self.cookie(SESSION) {
+            credentials.end_session(&before).await?;
+        }
         let browser = self.request.headers().get(USER_AGENT).and_then(|agent| agent.to_str().ok());
-        let session = self.site().credentials.begin_session(person, browser.unwrap_or_default()).await?;
-        Ok(self.keep_session(session))
-    }
-
-    pub fn keep_session(&self, session: String) -> Cookie<'static> {
-        let lasts = Duration::days(SESSION_LASTS.num_days());
-        self.site().settings.cookies.make(&self.request, SESSION, session, lasts)
+        let session = credentials.begin_session(person, key, browser.unwrap_or_default()).await?;
+        Ok(self.site().settings.cookies.session(&self.request, session))
     }
 
     /// Who holds and buys with this token here.
@@ -127,7 +129,32 @@ impl Visit {
     /// All places this browser has or had, unchecked.
     pub fn claims(&self) -> Vec<Claim> {
         let places = self.site().settings.cookies.beginning_with(&self.request, PLACE);
-        places.filter_map(|value| Claim::parse(read_place(&value).0)).take(MOST_PLACES).collect()
+        let places = places.filter_map(|value| Claim::parse(read_place(&value).0)).take(MOST_PLACES);
+        self.kept().into_iter().chain(places).collect()
+    }
+
+    /// The places this browser keeps because of their tickets, newest first.
+    fn kept(&self) -> Vec<Claim> {
+        let text = self.cookie(KEPT).unwrap_or_default();
+        text.split('.').filter_map(Claim::parse).take(MOST_KEPT).collect()
+    }
+
+    /// What was bought at this browser without signing in, newest first.
+    pub async fn tickets_of_nobody(&self) -> Result<Vec<Ticket>, Error> {
+        let claims: Vec<Claim> = self.claims().into_iter().take(MOST_KEPT).collect();
+        self.site().tickets.of_claims(&claims).await
+    }
+
+    /// Keeps a place whose cookie is about to be replaced, if it bought tickets that are nobody's in particular.
+    pub async fn keep(&self, event: &Event, token: Token) -> Result<Option<Cookie<'static>>, Error> {
+        let guest = Guest { token, person: None };
+        if self.site().tickets.of_guest(event, guest).await?.is_empty() {
+            return Ok(None);
+        }
+        let others = self.kept().into_iter().map(|claim| claim.uuid()).filter(|other| *other != token.uuid());
+        let kept: Vec<String> =
+            std::iter::once(token.uuid()).chain(others).take(MOST_KEPT).map(|one| one.to_string()).collect();
+        Ok(Some(self.remember(KEPT, kept.join("."))))
     }
 
     pub fn remember(&self, name: &str, value: impl Into<String>) -> Cookie<'static> {

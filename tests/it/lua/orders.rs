@@ -135,7 +135,7 @@ async fn a_place_orders_for_the_person_who_uses_it() {
 
     let place = event.inside(1).await[0];
     assert_eq!(event.accept(place, &[5]).await, Accept::Accepted { ahead: 0 });
-    assert_eq!(event.hold_as(other, place, 0, &[7]).await, Hold::Another, "who ordered first is the one who buys");
+    assert_eq!(event.hold_as(other, place, 0, &[7]).await, Hold::Another, "the person who ordered first buys");
     assert!(matches!(event.hold_as(buyer, place, 0, &[7]).await, Hold::Held { .. }));
 }
 

@@ -1,6 +1,8 @@
 //! `5_event_restore`: building an event, the first time and after Redis lost it.
 
 use redis::AsyncCommands;
+use uuid::Uuid;
+use zticket::base::ids::PersonId;
 use zticket::store::redis::keys::Key;
 use zticket::store::redis::scripts::{Admit, Enter, Hold, PolicySet, Release, Restore};
 
@@ -57,6 +59,23 @@ async fn what_is_left_of_a_lost_event_is_thrown_away() {
         }
         event.check().await;
     }
+}
+
+#[tokio::test]
+async fn the_people_of_passes_that_come_back_still_use_their_places() {
+    let event = Fixture::new().await;
+    let visitors = event.inside(2).await;
+    let people = [1, 2].map(|number| Some(PersonId(Uuid::from_u128(number))));
+    for (visitor, person) in visitors.iter().zip(people) {
+        assert!(matches!(event.hold_as(person, *visitor, 0, &[*visitor + 1]).await, Hold::Held { .. }));
+    }
+    lose(&event, Key::Meta).await;
+    let back = Setup { passes: vec![(visitors[0], 900_000, 900_000)], ..Setup::default() };
+    assert_eq!(event.restore(&back).await, Restore::Restored);
+    let known: Vec<u32> = event.conn().hkeys(event.key(Key::People)).await.unwrap();
+    assert_eq!(known, [visitors[0]], "and nobody else is remembered");
+    assert_eq!(event.hold_as(people[1], visitors[0], 0, &[5]).await, Hold::Another);
+    event.check().await;
 }
 
 #[tokio::test]

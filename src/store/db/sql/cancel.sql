@@ -26,11 +26,15 @@ booked AS (
   INSERT INTO ledger (user_id, kind, amount, balance, order_id, ticket_id)
   SELECT id, 'REFUND', price, balance, order_id, ticket_id FROM credited
 ),
+bought AS (
+  -- Locked, so that whoever claims the order at this moment is known.
+  SELECT orders.user_id, orders.event_id FROM freed JOIN orders ON orders.id = freed.order_id FOR SHARE OF orders
+),
 counted AS (
   -- Joined with what was credited, so that it locks the person first, as a sale does.
   UPDATE person_tickets has SET living = greatest(has.living - 1, 0)
-  FROM freed JOIN orders ON orders.id = freed.order_id LEFT JOIN credited ON credited.ticket_id = freed.id
-  WHERE has.user_id = orders.user_id AND has.event_id = orders.event_id
+  FROM bought LEFT JOIN credited ON credited.id = bought.user_id
+  WHERE has.user_id = bought.user_id AND has.event_id = bought.event_id
 ),
 told AS (
   INSERT INTO outbox (channel, key, body)
