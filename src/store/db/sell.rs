@@ -16,10 +16,7 @@ use uuid::Uuid;
 use crate::base::ids::{EventId, OrderId, PersonId, Place, SeatNumber, TicketId};
 use crate::store::db::pool::Conn;
 use crate::store::db::statement::Statement;
-use crate::store::db::tickets::TicketRow;
-
-/// The rule of the database that nobody has more tickets of an event than they may.
-pub const LIMIT: &str = "person_tickets_within_limit";
+use crate::store::db::tickets::{LIMIT, TicketRow};
 
 /// A purchase to write: all of its seats, or none.
 #[derive(Debug, Clone)]

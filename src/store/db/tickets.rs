@@ -12,9 +12,10 @@ use crate::base::error::Error;
 use crate::base::ids::{EventId, OrderId, PersonId, Place, SeatNumber, TicketId};
 use crate::store::db::pool::Conn;
 use crate::store::db::schema::{orders, person_tickets, tickets};
-use crate::store::db::sell::LIMIT;
 
 pub const CANCELLED: &str = "CANCELLED";
+/// The rule of the database that nobody has more tickets of an event than they may.
+pub const LIMIT: &str = "person_tickets_within_limit";
 
 #[derive(Debug, Clone, Queryable)]
 pub struct TicketRow {

@@ -28,6 +28,12 @@ pub fn finished(place: u32, seats: &[u32], paid: bool) -> Finished {
 }
 
 impl Fixture {
+    /// Held by the person whose orders these are.
+    async fn held_by_buyer(&self, place: u32, seats: &[u32]) {
+        let held = self.hold_as(Some(PERSON), place, 0, seats).await;
+        assert!(matches!(held, Hold::Held { .. }), "{place} wanted {seats:?}: {held:?}");
+    }
+
     pub async fn accept(&self, place: u32, seats: &[u32]) -> Accept {
         self.accept_of(place, seats, 100, true).await
     }
@@ -160,9 +166,9 @@ async fn the_clock_of_a_place_stands_still_while_its_order_waits() {
     let place = event.inside(1).await[0];
     let now = event.now().await + 50;
     event.at(now).await;
-    event.held(place, &[7]).await;
+    event.held_by_buyer(place, &[7]).await;
     event.at(now + 900_000).await;
-    event.held(place, &[8]).await;
+    event.held_by_buyer(place, &[8]).await;
     let (pass, limit, holds) =
         (event.pass_of(place).await.unwrap(), event.limit_of(place).await, event.hold_ends().await);
     event.at(now + 980_000).await;
@@ -172,7 +178,7 @@ async fn the_clock_of_a_place_stands_still_while_its_order_waits() {
     event.check().await;
 
     event.at(now + 1_280_000).await;
-    event.held(place, &[9]).await;
+    event.held_by_buyer(place, &[9]).await;
     event.at(now + 1_280_000).await;
     event.finish(&[finished(place, &[7, 8, 9], false)]).await;
     let after = event.hold_ends().await;
@@ -189,11 +195,11 @@ async fn a_seat_got_while_the_clock_stood_still_makes_no_stay_longer() {
     let place = event.inside(1).await[0];
     let limit = event.limit_of(place).await;
     event.at(limit - 1_050_000).await;
-    event.held(place, &[9]).await;
+    event.held_by_buyer(place, &[9]).await;
     event.at(limit - 100_000).await;
     event.accept(place, &[7]).await;
     event.at(limit + 100_000).await;
-    event.held(place, &[7]).await;
+    event.held_by_buyer(place, &[7]).await;
     assert_eq!(event.hold_ends().await[&7], limit - 100_000 + FREEZE);
     event.at(limit + 100_000).await;
     event.finish(&[finished(place, &[7], false)]).await;
@@ -210,7 +216,7 @@ async fn a_seat_got_while_the_clock_stood_still_makes_no_stay_longer() {
 async fn all_orders_of_a_place_stop_its_clock_no_longer_than_one_may() {
     let event = Fixture::new().await;
     let place = event.inside(1).await[0];
-    event.held(place, &[7]).await;
+    event.held_by_buyer(place, &[7]).await;
     let (limit, hold) = (event.limit_of(place).await, event.hold_ends().await[&7]);
     let mut now = event.now().await + 50;
     for _ in 0..3 {
@@ -233,10 +239,10 @@ async fn all_orders_of_a_place_stop_its_clock_no_longer_than_one_may() {
 async fn a_clock_stands_still_for_a_limited_time() {
     let event = Fixture::with(|setup| setup.policy.active_ttl_ms = 100_000).await;
     let place = event.inside(1).await[0];
-    event.held(place, &[7]).await;
+    event.held_by_buyer(place, &[7]).await;
     event.accept(place, &[7]).await;
     event.pass(1_100_000).await;
-    assert_eq!(event.hold(place, &[7]).await, Hold::NoPass);
+    assert_eq!(event.hold_as(Some(PERSON), place, 0, &[7]).await, Hold::NoPass);
     event.admit_now().await;
     event.scripts.expire(&mut event.conn(), &event.keys, 10).await.unwrap();
     assert_eq!(event.pass_of(place).await, None);
@@ -250,10 +256,10 @@ async fn a_clock_stands_still_for_a_limited_time() {
 async fn seats_given_back_meanwhile_are_not_touched() {
     let event = Fixture::new().await;
     let visitors = event.inside(2).await;
-    event.held(visitors[0], &[7]).await;
+    event.held_by_buyer(visitors[0], &[7]).await;
     event.accept(visitors[0], &[7]).await;
     assert_eq!(event.leave(visitors[0]).await, Leave::Left);
-    event.held(visitors[1], &[7]).await;
+    event.held_by_buyer(visitors[1], &[7]).await;
     let holds = event.hold_ends().await;
     event.finish(&[finished(visitors[0], &[7], false)]).await;
     assert_eq!(event.hold_ends().await, holds);
