@@ -29,7 +29,7 @@ const LARGEST_PARTY: usize = 50;
 /// How often the next best seats are tried when others are faster.
 const TRIES: usize = 20;
 const PERSON_NEEDED: Error =
-    Error::Unauthorized("This seat is held and bought by a person: send your API key as Authorization: Bearer.");
+    Error::Unauthorized("Only a person can hold and buy this seat: send your API key as Authorization: Bearer.");
 
 pub struct Seats {
     stores: Arc<Stores>,

@@ -1,5 +1,6 @@
--- Takes back ticket $1 if it is not cancelled yet and the event's deadline has not passed, or $2: the seat is on sale again, and
--- the buyer gets the money back and has one ticket less. Where facts are wanted, it puts one into the outbox. Locks the seat before the person, as a sale does.
+-- Takes back ticket $1 if it is not cancelled yet and the event's deadline has not passed, or $2: the seat is on sale
+-- again, and the buyer gets the money back and has one ticket less. Where facts are wanted, it puts one into the outbox.
+-- Locks the seat before the person, as a sale does.
 WITH cancelled AS (
   UPDATE tickets t SET status = 'CANCELLED', seat_version = t.seat_version + 1, cancelled_at = now(),
                        settled_at = NULL

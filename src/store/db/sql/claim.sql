@@ -1,5 +1,5 @@
 -- Gives order $1, which somebody bought without signing in, to person $2, who may have $3 tickets of its event (null: any
--- number). Locks the tickets before the order, as a cancel does, so that none is counted that is cancelled meanwhile.
+-- number). Locks the tickets before the order, as a cancel does, so that it counts none that is cancelled at this moment.
 WITH locked AS (
   SELECT id, status FROM tickets WHERE order_id = $1 ORDER BY id FOR NO KEY UPDATE
 ),

@@ -1,10 +1,10 @@
 -- Sells to many buyers in one statement, and so in one commit. One row a seat in each list.
 -- Locks the seats that are unsold (their version is even), in order; adds up each party whose every seat is unsold; locks
--- the people who pay, in order; and for each buyer who can pay writes the order, the debit, the payment, the ledger entry,
--- the seat versions and the tickets, and counts what the person has of the event. No seat, place or person may appear in two orders of one call. An order that was
--- accepted first, or may still be (its id is a UUID of version 8), notes its outcome: it is not sold if it was refused
--- before, and if that happens at this moment, the statement fails. Where facts are wanted, each sale puts one into the
--- outbox.
+-- the people who pay, in order; and for each buyer who can pay, and may have as many tickets of the event, writes the
+-- order, the debit, the payment, the ledger entry, the seat versions and the tickets, and counts what the person has.
+-- No seat, place or person may appear in two orders of one call. An order that was accepted first, or may still be (its
+-- id is a UUID of version 8), notes its outcome: it is not sold if it was refused before, and if that happens at this
+-- moment, the statement fails. Where facts are wanted, each sale puts one into the outbox.
 WITH asked AS (
   SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9)
     AS asked (ticket_id, order_id, event_id, place, seat_number, token, user_id, seats, most)
